@@ -1,0 +1,36 @@
+#ifndef TESSERA_BASE_STATUS_MACROS_H_
+#define TESSERA_BASE_STATUS_MACROS_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// Returns from the enclosing function if `expr`, an absl::Status, is an error.
+#define TESSERA_RETURN_IF_ERROR(expr)                                 \
+  do {                                                                \
+    if (::absl::Status tessera_status = (expr); !tessera_status.ok()) \
+        [[unlikely]] {                                                \
+      return tessera_status;                                          \
+    }                                                                 \
+  } while (false)
+
+// Assigns the value of `expr`, an absl::StatusOr, to `lhs`, or returns its
+// error from the enclosing function. `lhs` may be a declaration:
+//
+//   TESSERA_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
+#define TESSERA_ASSIGN_OR_RETURN(lhs, expr)                                    \
+  TESSERA_ASSIGN_OR_RETURN_IMPL_(TESSERA_CONCAT_(tessera_statusor_, __LINE__), \
+                                 lhs, expr)
+
+#define TESSERA_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr) \
+  auto result = (expr);                                   \
+  if (!result.ok()) [[unlikely]] {                        \
+    return std::move(result).status();                    \
+  }                                                       \
+  lhs = *std::move(result)
+
+#define TESSERA_CONCAT_(a, b) TESSERA_CONCAT_IMPL_(a, b)
+#define TESSERA_CONCAT_IMPL_(a, b) a##b
+
+#endif  // TESSERA_BASE_STATUS_MACROS_H_

@@ -1,0 +1,73 @@
+# tessera_library and tessera_test: the two kinds of target this project has.
+
+# Headers are included as "tessera/<folder>/<file>.h", in the build tree as
+# after installation. Links under the build folder make it so.
+set(TESSERA_INCLUDE_ROOT "${PROJECT_BINARY_DIR}/include")
+file(MAKE_DIRECTORY "${TESSERA_INCLUDE_ROOT}/tessera")
+foreach(folder base tensor mesh placement device comm redistribute dbuffer fsdp
+               testing)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${folder}"
+    "${TESSERA_INCLUDE_ROOT}/tessera/${folder}" SYMBOLIC)
+endforeach()
+
+add_library(tessera_flags INTERFACE)
+target_compile_features(tessera_flags INTERFACE cxx_std_20)
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wshadow
+  # The gradient arithmetic is defined as two roundings, product and sum.
+  -ffp-contract=off
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  $<$<BOOL:${TESSERA_WERROR}>:-Werror>)
+if(TESSERA_SANITIZE)
+  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${TESSERA_SANITIZE})
+endif()
+
+# tessera_library(<folder> SOURCES a.cc ... HEADERS a.h ... DEPS target ...)
+#
+# Makes the library tessera_<name> with the alias tessera::<name>. Without
+# SOURCES it is header-only. Headers are named relative to the folder's place
+# in the source tree, e.g. cpu/cpu_device.h in device/CMakeLists.txt.
+function(tessera_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}"
+    "${CMAKE_CURRENT_SOURCE_DIR}")
+  list(TRANSFORM ARG_HEADERS PREPEND
+    "${TESSERA_INCLUDE_ROOT}/tessera/${folder}/")
+  if(ARG_SOURCES)
+    set(scope PUBLIC)
+    add_library(tessera_${name} ${ARG_SOURCES})
+    target_link_libraries(tessera_${name}
+      PUBLIC ${ARG_DEPS}
+      PRIVATE $<BUILD_INTERFACE:tessera_flags> ${ARG_PRIVATE_DEPS})
+  else()
+    set(scope INTERFACE)
+    add_library(tessera_${name} INTERFACE)
+    target_link_libraries(tessera_${name} INTERFACE ${ARG_DEPS})
+  endif()
+  target_compile_features(tessera_${name} ${scope} cxx_std_20)
+  target_sources(tessera_${name} ${scope}
+    FILE_SET HEADERS BASE_DIRS "${TESSERA_INCLUDE_ROOT}"
+    FILES ${ARG_HEADERS})
+  set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
+  add_library(tessera::${name} ALIAS tessera_${name})
+endfunction()
+
+# tessera_test(<name> SOURCES a_test.cc ... DEPS target ...
+#              [LABEL unit|property|slow] [TIMEOUT seconds])
+#
+# Registers every test case of the program with ctest.
+function(tessera_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE
+    tessera_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,124 @@
+#ifndef TESSERA_PLACEMENT_LAYOUT_H_
+#define TESSERA_PLACEMENT_LAYOUT_H_
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/mesh/device_mesh.h"
+#include "tessera/placement/placement.h"
+#include "tessera/placement/region.h"
+#include "tessera/tensor/tensor_meta.h"
+
+namespace tessera {
+
+// One entry per mesh axis.
+using Placements = absl::InlinedVector<Placement, 4>;
+
+// A tensor on a mesh: meta, mesh, one placement per mesh axis, and the order
+// in which axes that shard one tensor dim cut it.
+//
+// Text follows DTensor: one placement per axis, and behind S(d) its position
+// in the cutting order of dim d, 0 first, written where the order is not
+// simply that of the mesh axes:
+//
+//   bf16[4096,14336] [P(sum), S(0)]
+//   f32[18] [S(0)[1], S(0)[0]]          axis 1 cuts dim 0 first
+//
+// Each cut follows CeilSplit within what the cuts before it left, so extents
+// may be uneven and pieces empty; the region of an empty piece begins at the
+// tensor's extent. A ragged cut (at most one, over any number of axes) then
+// cuts the flattening of what is left.
+//
+// Two layouts are equal if meta, mesh, placements and cutting order are.
+// Immutable value; thread-safe.
+class Layout {
+ public:
+  // The cutting order of one tensor dim: the axes that shard it, major first.
+  struct DimOrder {
+    int dim;
+    absl::InlinedVector<int, 4> axes;
+  };
+
+  // A replicated scalar f32 on the mesh of one rank.
+  Layout() = default;
+
+  // Dims without an entry in `order` are cut in mesh-axis order. Negative dims
+  // count from the end. ERRORS: InvalidArgument for a number of placements
+  // that is not the mesh's number of axes; a dim out of range; an order that
+  // does not list exactly the axes that shard its dim; Partial ops that do not
+  // commute (only sum and avg may be mixed); avg of integers; ragged axes that
+  // do not share one cut at positions 0..k-1; a ragged cut that does not cover
+  // the largest piece that the Shard axes leave.
+  static absl::StatusOr<Layout> Create(TensorMeta meta, DeviceMesh mesh,
+                                       absl::Span<const Placement> placements,
+                                       absl::Span<const DimOrder> order = {});
+
+  // The inverse of ToString, on a given mesh. "P" stands for "P(sum)".
+  // ERRORS: InvalidArgument, quoting the part that does not parse, and those
+  // of Create.
+  static absl::StatusOr<Layout> Parse(absl::string_view text,
+                                      const DeviceMesh& mesh);
+
+  // The same tensor and mesh with other placements, e.g. With("[R, S(1)]").
+  absl::StatusOr<Layout> With(absl::string_view placements) const;
+  absl::StatusOr<Layout> With(absl::Span<const Placement> placements,
+                              absl::Span<const DimOrder> order = {}) const;
+
+  const TensorMeta& meta() const { return meta_; }
+  DType dtype() const { return meta_.dtype(); }
+  const Shape& shape() const { return meta_.shape(); }
+  const DeviceMesh& mesh() const { return mesh_; }
+  const Placement& placement(int axis) const { return placements_[axis]; }
+  absl::Span<const Placement> placements() const { return placements_; }
+
+  // The axes that shard `dim`, in cutting order, major first.
+  absl::InlinedVector<int, 4> ShardAxes(int dim) const;
+  // The place of `axis` in the cutting order of the dim that it shards.
+  // REQUIRES: placement(axis).is_shard().
+  int order_position(int axis) const { return positions_[axis]; }
+  // The axes of the ragged cut by position; empty without one.
+  absl::InlinedVector<int, 4> RaggedAxes() const;
+  bool HasPartial() const;
+
+  // What the rank at these mesh coordinates holds.
+  // REQUIRES: one coordinate per axis, each inside its axis.
+  Region RegionAt(absl::Span<const int> coords) const;
+  // What `rank` holds; outside the mesh a region without elements.
+  Region RegionOf(int rank) const;
+  // Shape and dtype of the dense tensor that `rank` holds.
+  TensorMeta LocalMeta(int rank) const;
+  // The region at coordinate 0 of every axis: no rank holds more elements per
+  // dim, nor, without a ragged cut, more elements.
+  Region LargestRegion() const;
+
+  std::string ToString() const;            // "f32[8,4] [S(0), R]"
+  std::string PlacementsToString() const;  // "[S(0), R]"
+
+  friend bool operator==(const Layout&, const Layout&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Layout& l) {
+    return H::combine(std::move(h), l.meta_, l.mesh_, l.placements_,
+                      l.positions_);
+  }
+  friend std::ostream& operator<<(std::ostream& os, const Layout& l) {
+    return os << l.ToString();
+  }
+
+ private:
+  TensorMeta meta_;
+  DeviceMesh mesh_;
+  Placements placements_;
+  // Per axis its place in the cutting order of its dim; 0 where not Shard.
+  absl::InlinedVector<int, 4> positions_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_PLACEMENT_LAYOUT_H_

@@ -1,0 +1,61 @@
+#ifndef TESSERA_COMM_COMM_SET_H_
+#define TESSERA_COMM_COMM_SET_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/device/stream.h"
+#include "tessera/mesh/device_mesh.h"
+
+namespace tessera {
+
+// The communicators that one rank uses: one per set of mesh axes and stream,
+// made on first use or lent by the caller.
+//
+// LIFETIME: borrows the world communicator, lent communicators and streams; a
+// stream outlives the set. Not thread-safe: one call at a time.
+class CommSet {
+ public:
+  // `world` spans the ranks that meshes speak of: its group index is the rank.
+  explicit CommSet(Communicator& world) : world_(world) {}
+
+  int rank() const { return world_.rank(); }
+  Communicator& world() const { return world_; }
+  CommLog& log() const { return *world_.log(); }
+
+  // The group that this rank forms along `axes` of `mesh`, in the order of
+  // mesh coordinates with the last of `axes` fastest, on `stream`. Its name is
+  // the axes' names joined by '.'. The first call for a group and stream is
+  // COLLECTIVE over the group, in the same order on all of its members.
+  // LIFETIME: the result lives as long as this set.
+  // ERRORS: InvalidArgument for a rank outside the mesh or unknown axes.
+  absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh,
+                                    absl::Span<const int> axes, Stream& stream);
+
+  // Makes Get return `communicator` for this slice of the mesh and the
+  // communicator's stream. ERRORS: InvalidArgument where its members are not
+  // the ranks of the slice, in order; AlreadyExists.
+  absl::Status Lend(const DeviceMesh& mesh, absl::Span<const int> axes,
+                    Communicator& communicator);
+
+ private:
+  struct Entry {
+    std::vector<int> members;  // ranks of the world
+    Stream* stream;
+    std::string name;
+    Communicator* communicator;
+    std::unique_ptr<Communicator> owned;  // null where lent
+  };
+
+  Communicator& world_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_COMM_COMM_SET_H_

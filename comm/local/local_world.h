@@ -1,0 +1,58 @@
+#ifndef TESSERA_COMM_LOCAL_LOCAL_WORLD_H_
+#define TESSERA_COMM_LOCAL_LOCAL_WORLD_H_
+
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tessera/comm/comm_log.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/device/stream.h"
+
+namespace tessera {
+
+// Ranks as threads of one process that read each other's memory: the `local`
+// backend. Nothing is staged: every rank reads what it needs straight from its
+// peers' send and writes its own recv. Reductions go in ascending group rank
+// whatever the chunking, so they are bitwise equal from run to run.
+//
+//   LocalWorld world(4);
+//   // on the thread of rank r:
+//   ASSIGN_OR_RETURN(auto comm, world.Join(r, stream));
+//
+// Thread-safe. LIFETIME: may be destroyed before its communicators, which keep
+// alive what they share.
+class LocalWorld {
+ public:
+  struct Options {
+    // How long a rank waits for the others in one operation.
+    std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  };
+
+  // REQUIRES: num_ranks >= 1.
+  explicit LocalWorld(int num_ranks) : LocalWorld(num_ranks, Options{}) {}
+  LocalWorld(int num_ranks, Options options);
+  ~LocalWorld();
+
+  int num_ranks() const;
+
+  // The communicator of all ranks as `rank` sees it, named "world". Each
+  // rank's n-th call joins the n-th group of all ranks; it does not wait for
+  // the others. `log` counts the rank's collectives; null makes one.
+  // ERRORS: InvalidArgument for a rank outside [0, num_ranks).
+  absl::StatusOr<std::unique_ptr<Communicator>> Join(
+      int rank, Stream& stream, std::shared_ptr<CommLog> log = nullptr);
+
+  // Says that the program of `rank` has ended. Ranks that wait for it, now or
+  // later, get Aborted with `status`; operations it took part in still end.
+  void Leave(int rank, const absl::Status& status);
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_COMM_LOCAL_LOCAL_WORLD_H_

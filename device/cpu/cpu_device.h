@@ -1,0 +1,50 @@
+#ifndef TESSERA_DEVICE_CPU_CPU_DEVICE_H_
+#define TESSERA_DEVICE_CPU_CPU_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+// Who runs what a CPU stream is given.
+enum class CpuStreams {
+  // The calling thread, before the call returns. Operations that wait for
+  // other ranks or for events block the caller.
+  kInline,
+  // A thread per stream, in order: streams run side by side.
+  kWorker,
+};
+
+// The host's memory and processor as a device. Several may exist in one
+// process, one per rank, each with accounts of its own. Thread-safe.
+class CpuDevice final : public Device {
+ public:
+  struct Options {
+    CpuStreams streams = CpuStreams::kInline;
+    int64_t memory_limit_bytes = INT64_MAX;
+  };
+
+  CpuDevice() : CpuDevice(Options{}) {}
+  explicit CpuDevice(Options options);
+  ~CpuDevice() override;
+
+  std::string name() const override { return "cpu"; }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(
+      absl::string_view name) override;
+  Kernels& kernels() override { return *kernels_; }
+  int64_t NowNanos() const override;
+
+ private:
+  void* DoAllocate(int64_t bytes) override;
+  void DoFree(void* data, int64_t bytes, Stream* after) override;
+
+  const Options options_;
+  const std::unique_ptr<Kernels> kernels_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_DEVICE_CPU_CPU_DEVICE_H_

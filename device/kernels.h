@@ -1,0 +1,74 @@
+#ifndef TESSERA_DEVICE_KERNELS_H_
+#define TESSERA_DEVICE_KERNELS_H_
+
+#include "absl/status/status.h"
+#include "tessera/device/stream.h"
+#include "tessera/tensor/tensor_view.h"
+
+namespace tessera {
+
+// The element-wise work that the runtime needs of a device. Every function
+// checks its arguments, enqueues on `stream` and returns. Views may have any
+// strides where "strided" is said and are contiguous elsewhere; source and
+// target must not overlap unless they are the same view.
+//
+// Public functions check; backends implement the private ones, which get
+// arguments that hold what is promised here.
+//
+// ERRORS: InvalidArgument for shapes or dtypes that do not fit, naming both;
+// the stream's sticky error.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // dst[i] = value, converted to the dtype. Strided.
+  absl::Status Fill(Stream& stream, const TensorView& dst, double value);
+  // dst[i] = src[i]. Same dtype and shape. Strided. Bits are kept.
+  absl::Status Copy(Stream& stream, const TensorView& dst,
+                    const TensorView& src);
+  // dst[i] = src[i], rounded to nearest even; floats to integers are rejected,
+  // as are narrowing integers. Same number of elements.
+  absl::Status Cast(Stream& stream, const TensorView& dst,
+                    const TensorView& src);
+  // x[i] = x[i] * factor: computed in f64, rounded once to f32 (f64: not) and
+  // from there to narrower dtypes. Floats only.
+  absl::Status Scale(Stream& stream, const TensorView& x, double factor);
+  // dst[i] += src[i]. Same dtype and number of elements; bf16 and f16 add in
+  // f32 and round once.
+  absl::Status Add(Stream& stream, const TensorView& dst,
+                   const TensorView& src);
+  // dst[i] += T(src[i]) * T(scale) in T, the dtype of dst, f32 or f64; src is
+  // any float. Product and sum round separately (no fused multiply-add), so
+  // that the bits do not depend on alignment, length or processor.
+  absl::Status AccumulateScaled(Stream& stream, const TensorView& dst,
+                                const TensorView& src, double scale);
+
+  // Between device memory and the host's. `host` holds dst.num_bytes() (src's)
+  // and must stay until the stream has come past.
+  absl::Status CopyFromHost(Stream& stream, const TensorView& dst,
+                            const void* host);
+  absl::Status CopyToHost(Stream& stream, void* host, const TensorView& src);
+
+ private:
+  virtual absl::Status DoFill(Stream& stream, const TensorView& dst,
+                              double value) = 0;
+  virtual absl::Status DoCopy(Stream& stream, const TensorView& dst,
+                              const TensorView& src) = 0;
+  virtual absl::Status DoCast(Stream& stream, const TensorView& dst,
+                              const TensorView& src) = 0;
+  virtual absl::Status DoScale(Stream& stream, const TensorView& x,
+                               double factor) = 0;
+  virtual absl::Status DoAdd(Stream& stream, const TensorView& dst,
+                             const TensorView& src) = 0;
+  virtual absl::Status DoAccumulateScaled(Stream& stream, const TensorView& dst,
+                                          const TensorView& src,
+                                          double scale) = 0;
+  virtual absl::Status DoCopyFromHost(Stream& stream, const TensorView& dst,
+                                      const void* host) = 0;
+  virtual absl::Status DoCopyToHost(Stream& stream, void* host,
+                                    const TensorView& src) = 0;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_DEVICE_KERNELS_H_

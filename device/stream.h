@@ -1,0 +1,118 @@
+#ifndef TESSERA_DEVICE_STREAM_H_
+#define TESSERA_DEVICE_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/tensor/tensor_view.h"
+
+namespace tessera {
+
+class Device;
+
+// Memory that an operation reads or writes.
+struct MemoryRange {
+  MemoryRange() = default;
+  MemoryRange(const void* begin_in, int64_t bytes_in)
+      : begin(begin_in), bytes(bytes_in) {}
+  // From the first to the last element of a view, gaps included.
+  MemoryRange(const TensorView& view)  // NOLINT(google-explicit-constructor)
+      : begin(view.data()), bytes(view.SpanBytes()) {}
+
+  const void* begin = nullptr;
+  int64_t bytes = 0;
+};
+
+// What a launch does, for devices that simulate, check or trace it. Spans need
+// live only as long as the call.
+struct LaunchDescriptor {
+  absl::string_view name;
+  absl::Span<const MemoryRange> reads = {};
+  absl::Span<const MemoryRange> writes = {};
+  int64_t bytes = 0;  // moved to and from memory
+  int64_t flops = 0;
+};
+
+// The work of a launch. On a CPU it is the work itself and runs when the
+// stream comes to it; on a GPU it runs at once and enqueues kernels on
+// Stream::native_handle().
+using LaunchBody = absl::AnyInvocable<absl::Status()>;
+
+// A point in the order of one stream. A cheap handle; copies mean the same
+// point. Default-made, it has passed already. Thread-safe.
+class Event {
+ public:
+  // What a backend keeps of an event.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual absl::Status Synchronize() = 0;
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  // Blocks the calling thread until the stream has come to this point.
+  // Returns the stream's error, if it had failed by then.
+  absl::Status Synchronize() const {
+    return state_ == nullptr ? absl::OkStatus() : state_->Synchronize();
+  }
+
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// Operations that run one after the other, in the order in which they were
+// enqueued; several streams run side by side. The first error of an operation
+// is sticky: what comes behind it is not run, and Launch, Wait, Synchronize
+// and status return it from then on. Events recorded on a failed stream pass,
+// and hand its error on to the streams that wait for them.
+//
+// Calls may come from any thread, one at a time. Destruction waits for what
+// is enqueued.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  const std::string& name() const { return name_; }
+  Device& device() const { return device_; }
+  // cudaStream_t on a CUDA device, null on a CPU.
+  virtual void* native_handle() const { return nullptr; }
+
+  // Enqueues `body`. A body that is dropped because the stream failed is
+  // destroyed without having run.
+  virtual absl::Status Launch(const LaunchDescriptor& descriptor,
+                              LaunchBody body) = 0;
+  // The point behind everything enqueued so far.
+  virtual Event Record() = 0;
+  // What is enqueued from now on starts after `event`. The host does not wait,
+  // save on an inline stream, where the host is the stream.
+  virtual absl::Status Wait(const Event& event) = 0;
+  // Blocks until everything enqueued is done.
+  virtual absl::Status Synchronize() = 0;
+  // The sticky error known by now, without waiting.
+  virtual absl::Status status() const = 0;
+
+ protected:
+  Stream(Device& device, absl::string_view name)
+      : device_(device), name_(name) {}
+
+ private:
+  Device& device_;
+  std::string name_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_DEVICE_STREAM_H_

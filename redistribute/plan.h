@@ -1,0 +1,95 @@
+#ifndef TESSERA_REDISTRIBUTE_PLAN_H_
+#define TESSERA_REDISTRIBUTE_PLAN_H_
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/placement/layout.h"
+
+namespace tessera {
+
+// What one step of a redistribution does along its mesh axes. The first four
+// are local, the others communicate.
+enum class StepKind : uint8_t {
+  kRelabel,        // other placements for what every rank holds already
+  kSlice,          // R -> S(d): keep one's piece
+  kFill,           // R -> P(op), S(d) -> P(sum): the value among identities
+  kScale,          // P(sum) <-> P(avg)
+  kAllGather,      // S(d) -> R
+  kReduceScatter,  // P(op) -> S(d)
+  kAllReduce,      // P(op) -> R
+  kAllToAll,       // S(d) -> S(e)
+};
+
+// "relabel", "slice", ..., "all_to_all"; and "RL", "SL", "FI", "SC", "AG",
+// "RS", "AR", "A2A".
+absl::string_view StepKindName(StepKind kind);
+absl::string_view StepKindShortName(StepKind kind);
+bool Communicates(StepKind kind);
+
+// One step. Bytes and messages are the most that any rank sends or receives;
+// a collective over n ranks counts n - 1 messages. Bytes are those of the
+// direct algorithm, in which every rank gets each piece from its owner.
+struct Step {
+  StepKind kind = StepKind::kRelabel;
+  absl::InlinedVector<int, 2> axes;  // mesh axes of `before`
+  Layout before;
+  Layout after;
+  int64_t bytes_received = 0;
+  int64_t messages = 0;
+  int64_t time_ps = 0;  // predicted, picoseconds
+
+  std::string Name() const;  // "RS(dp)"
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+// How a tensor gets from one layout to another: a value, the same on every
+// rank. Every step's `before` is the `after` of the one before it.
+// Immutable; thread-safe.
+class Plan {
+ public:
+  // REQUIRES: steps lead from source to target.
+  Plan(Layout source, Layout target, std::vector<Step> steps)
+      : source_(std::move(source)),
+        target_(std::move(target)),
+        steps_(std::move(steps)) {}
+
+  const Layout& source() const { return source_; }
+  const Layout& target() const { return target_; }
+  absl::Span<const Step> steps() const { return steps_; }
+
+  // Sums over the steps; `launches` counts those that communicate.
+  int64_t bytes_received() const;
+  int64_t launches() const;
+  int64_t time_ps() const;
+
+  // The most bytes that one rank needs for what lies between source and
+  // target: all that is live during a step but is neither.
+  int64_t workspace_bytes() const;
+
+  // "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]"
+  std::string ToString() const;
+  // One row per step: step, axes, before -> after, bytes, messages, time; and
+  // the totals.
+  std::string ToTable() const;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+  friend std::ostream& operator<<(std::ostream& os, const Plan& p) {
+    return os << p.ToString();
+  }
+
+ private:
+  Layout source_;
+  Layout target_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_REDISTRIBUTE_PLAN_H_

@@ -1,0 +1,34 @@
+#ifndef TESSERA_REDISTRIBUTE_PLANNER_H_
+#define TESSERA_REDISTRIBUTE_PLANNER_H_
+
+#include "absl/status/statusor.h"
+#include "tessera/mesh/topology.h"
+#include "tessera/placement/layout.h"
+#include "tessera/redistribute/plan.h"
+
+namespace tessera {
+
+// The cheapest way from `source` to `target` along the edges of edges.h, by
+// the prices of `topology`: a shortest path over layouts. Reductions compose
+// one mesh axis at a time. Pure: the same arguments give the same plan on
+// every rank, in every process; ties go to fewer steps, then to a fixed order
+// of edges. No work grows with the number of ranks.
+//
+//   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Parse("dp=2,tp=4"));
+//   ASSIGN_OR_RETURN(auto from,
+//       Layout::Parse("bf16[4096,14336] [P(sum), S(0)]", mesh));
+//   ASSIGN_OR_RETURN(auto to, from.With("[R, S(1)]"));
+//   ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to, Topology::LocalCpu()));
+//
+// Ragged cuts stay where they are: source and target must have the same ones,
+// and the same Shard placements beside them; what is Partial or Replicate may
+// change.
+//
+// ERRORS: InvalidArgument where meta or mesh differ, or P(avg) would have to
+// be made of integers; Unimplemented where a ragged cut would have to move.
+absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
+                              const Topology& topology);
+
+}  // namespace tessera
+
+#endif  // TESSERA_REDISTRIBUTE_PLANNER_H_

@@ -16,7 +16,8 @@
 namespace tessera {
 
 // One axis of a mesh. Going one step along it goes `stride` ranks further in
-// the world.
+// the world. In a mesh the stride of an axis of size 1 is 1, whatever was
+// given, so that equal arrangements are equal values.
 struct MeshAxis {
   std::string name;
   int size = 1;
@@ -51,8 +52,8 @@ class DeviceMesh {
   // Row-major over `names` and `sizes`: the last axis has stride 1.
   // Rank `offset` lies at coordinate 0.
   // ERRORS: InvalidArgument for a name that is empty, repeated or not of
-  // letters, digits and '_' (a digit not first); for a size below 1; for ranks
-  // beyond 2^31 - 1.
+  // letters, digits and '_' (a digit not first); for a size below 1; for a
+  // negative offset; for an end_rank() beyond 2^31 - 1.
   struct AxisSize {
     absl::string_view name;
     int size;
@@ -68,7 +69,9 @@ class DeviceMesh {
       absl::Span<const MeshAxis> axes, int offset);
 
   // The inverse of ToString: "name=size[:stride],...[@offset]". Without any
-  // stride the mesh is row-major. "" is the mesh of one rank without axes.
+  // stride the mesh is row-major; with one, all axes of size above 1 need
+  // theirs. White space between the parts is allowed. "" is the mesh of one
+  // rank without axes.
   // ERRORS: InvalidArgument, quoting the part that does not parse.
   static absl::StatusOr<DeviceMesh> Parse(absl::string_view text);
 
@@ -106,10 +109,10 @@ class DeviceMesh {
                                    int rank) const;
 
   // This mesh with `names`, in this order, merged into one axis `new_name`
-  // that stands where the first of them stood; the last varies fastest.
-  // ERRORS: InvalidArgument as for Slice, or where the strides of the axes do
-  // not nest (stride_i == size_(i+1) * stride_(i+1), axes of size 1 aside), so
-  // that no single stride walks them.
+  // that stands where names[0] stood; the last varies fastest.
+  // ERRORS: InvalidArgument as for Slice, for no names or a bad new name, or
+  // where the strides of the axes do not nest (stride_i == size_(i+1) *
+  // stride_(i+1), axes of size 1 aside), so that no single stride walks them.
   absl::StatusOr<DeviceMesh> Flatten(absl::Span<const absl::string_view> names,
                                      absl::string_view new_name) const;
 

@@ -60,7 +60,8 @@ class Layout {
                                        absl::Span<const Placement> placements,
                                        absl::Span<const DimOrder> order = {});
 
-  // The inverse of ToString, on a given mesh. "P" stands for "P(sum)".
+  // The inverse of ToString, on a given mesh. "P" stands for "P(sum)",
+  // "Ragged(c)" for "Ragged(c)[0]"; white space between the parts is allowed.
   // ERRORS: InvalidArgument, quoting the part that does not parse, and those
   // of Create.
   static absl::StatusOr<Layout> Parse(absl::string_view text,

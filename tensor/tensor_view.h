@@ -28,7 +28,8 @@ class TensorView {
   // A 1-d view. REQUIRES: elements * SizeOf(dtype) fits int64.
   static TensorView Flat(void* data, DType dtype, int64_t elements);
 
-  // ERRORS: InvalidArgument unless there is one non-negative stride per dim.
+  // ERRORS: InvalidArgument unless there is one non-negative stride per dim,
+  // or where the bytes that they span do not fit int64.
   static absl::StatusOr<TensorView> Strided(void* data, TensorMeta meta,
                                             absl::Span<const int64_t> strides);
 

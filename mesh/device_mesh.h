@@ -2,6 +2,7 @@
 #define TESSERA_MESH_DEVICE_MESH_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -107,6 +108,11 @@ class DeviceMesh {
   absl::StatusOr<DeviceMesh> Slice(absl::Span<const int> axes, int rank) const;
   absl::StatusOr<DeviceMesh> Slice(absl::Span<const absl::string_view> names,
                                    int rank) const;
+  // For Slice({0, 1}, rank): the 0 alone could also be a null name.
+  absl::StatusOr<DeviceMesh> Slice(std::initializer_list<int> axes,
+                                   int rank) const {
+    return Slice(absl::Span<const int>(axes.begin(), axes.size()), rank);
+  }
 
   // This mesh with `names`, in this order, merged into one axis `new_name`
   // that stands where names[0] stood; the last varies fastest.

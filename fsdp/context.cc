@@ -1,0 +1,262 @@
+#include "tessera/fsdp/context.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/fsdp/parameter_group.h"
+#include "tessera/fsdp/runtime.h"
+
+namespace tessera {
+namespace {
+
+using internal::ParameterGroup;
+using internal::Runtime;
+
+absl::StatusOr<std::vector<int>> FindAxes(const DeviceMesh& mesh,
+                                          absl::Span<const std::string> names) {
+  const std::vector<absl::string_view> views(names.begin(), names.end());
+  TESSERA_ASSIGN_OR_RETURN(MeshCoords axes, mesh.FindAxes(views));
+  return std::vector<int>(axes.begin(), axes.end());
+}
+
+// One line per unit and parameter: what ranks must agree on.
+std::string RegistrationText(absl::Span<const std::unique_ptr<Unit>> units) {
+  std::string text;
+  for (const auto& unit : units) {
+    absl::StrAppend(&text, "unit '", unit->name(), "' depth ", unit->depth(),
+                    " ", unit->placements().ToString(), "\n");
+    for (ParameterId p = 0; p < unit->num_parameters(); ++p) {
+      absl::StrAppend(&text, "parameter '", unit->name(), ".",
+                      unit->parameter_name(p), "' ",
+                      unit->parameter_layout(p).ToString(), "\n");
+    }
+  }
+  return text;
+}
+
+// OK if all texts are equal. `ranks` are the ranks of the world they are from.
+absl::Status CompareRegistrations(absl::Span<const std::string> texts,
+                                  absl::Span<const int> ranks) {
+  const std::vector<std::string> wanted = absl::StrSplit(texts[0], '\n');
+  for (size_t i = 1; i < texts.size(); ++i) {
+    if (texts[i] == texts[0]) continue;
+    const std::vector<std::string> found = absl::StrSplit(texts[i], '\n');
+    const auto [a, b] =
+        std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end());
+    const auto entry = [](auto it, auto end) {
+      return it == end || it->empty() ? std::string("nothing") : *it;
+    };
+    return absl::FailedPreconditionError(absl::StrCat(
+        "fsdp: ranks register different parameters: entry ", a - wanted.begin(),
+        " is ", entry(a, wanted.end()), " on rank ", ranks[0], " and ",
+        entry(b, found.end()), " on rank ", ranks[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// Microbatch.
+
+Microbatch::Microbatch(Runtime* runtime, bool is_last) : runtime_(runtime) {
+  if (runtime->microbatch_is_last.has_value()) {
+    runtime->Fail(
+        absl::FailedPreconditionError("fsdp: a microbatch is open already"));
+    runtime_ = nullptr;
+    return;
+  }
+  runtime->microbatch_is_last = is_last;
+}
+
+Microbatch::Microbatch(Microbatch&& other) noexcept
+    : runtime_(std::exchange(other.runtime_, nullptr)) {}
+
+Microbatch::~Microbatch() {
+  if (runtime_ != nullptr) runtime_->microbatch_is_last.reset();
+}
+
+absl::Status Microbatch::Finish() {
+  if (runtime_ == nullptr) {
+    return absl::FailedPreconditionError("fsdp: the microbatch is not open");
+  }
+  Runtime& runtime = *std::exchange(runtime_, nullptr);
+  runtime.microbatch_is_last.reset();
+  return runtime.status();
+}
+
+// Context.
+
+Context::Context(std::unique_ptr<Runtime> runtime)
+    : runtime_(std::move(runtime)) {}
+
+Context::~Context() = default;
+
+absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
+                                                         Communicator& world,
+                                                         Stream& compute) {
+  const DeviceMesh& mesh = options.mesh;
+  TESSERA_RETURN_IF_ERROR(mesh.RequireCoordsOf(world.rank()).status());
+  if (options.data_parallel_axes.empty()) {
+    for (const MeshAxis& axis : mesh.axes()) {
+      options.data_parallel_axes.push_back(axis.name);
+    }
+  }
+  if (options.cut_order.empty()) {
+    options.cut_order.assign(options.data_parallel_axes.rbegin(),
+                             options.data_parallel_axes.rend());
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::vector<int> axes,
+                           FindAxes(mesh, options.data_parallel_axes));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<int> cut_order,
+                           FindAxes(mesh, options.cut_order));
+  if (!std::is_permutation(axes.begin(), axes.end(), cut_order.begin(),
+                           cut_order.end())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fsdp: cut order ", absl::StrJoin(options.cut_order, ","),
+                     " is not a permutation of the data-parallel axes ",
+                     absl::StrJoin(options.data_parallel_axes, ",")));
+  }
+  auto runtime =
+      std::make_unique<Runtime>(std::move(options), std::move(axes),
+                                std::move(cut_order), world, compute);
+  Device& device = compute.device();
+  TESSERA_ASSIGN_OR_RETURN(runtime->gather, device.NewStream("gather"));
+  TESSERA_ASSIGN_OR_RETURN(runtime->reduce, device.NewStream("reduce"));
+  TESSERA_ASSIGN_OR_RETURN(runtime->finalize, device.NewStream("finalize"));
+  return std::unique_ptr<Context>(new Context(std::move(runtime)));
+}
+
+UnitBuilder Context::NewUnit(absl::string_view name, UnitOptions options) {
+  return UnitBuilder(*runtime_, name, std::move(options));
+}
+
+absl::Status Context::Prepare() {
+  Runtime& runtime = *runtime_;
+  TESSERA_RETURN_IF_ERROR(status());
+  if (runtime.prepared) {
+    return absl::FailedPreconditionError("fsdp: Prepare was called already");
+  }
+  const DeviceMesh& mesh = runtime.options.mesh;
+  std::vector<int> all_axes(mesh.num_axes());
+  std::iota(all_axes.begin(), all_axes.end(), 0);
+  TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
+                           runtime.comms.Get(mesh, all_axes, runtime.compute));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts,
+      everyone->HostAllGather(RegistrationText(runtime.units)));
+  TESSERA_RETURN_IF_ERROR(CompareRegistrations(texts, everyone->members()));
+
+  for (Stream* stream : {&runtime.compute, runtime.gather.get(),
+                         runtime.reduce.get(), runtime.finalize.get()}) {
+    for (int axis : runtime.axes) {
+      TESSERA_RETURN_IF_ERROR(
+          runtime.comms.Get(mesh, {axis}, *stream).status());
+    }
+  }
+  const std::vector<UnitMemory> memory = unit_memory();
+  Device& device = runtime.compute.device();
+  TESSERA_ASSIGN_OR_RETURN(
+      runtime.weight_slots,
+      internal::SlotPool::Create(PlanWeightSlots(memory), device,
+                                 kUnshardedWeightTag));
+  TESSERA_ASSIGN_OR_RETURN(
+      runtime.gradient_slots,
+      internal::SlotPool::Create(PlanGradientSlots(memory), device,
+                                 kUnreducedGradTag));
+  for (auto& unit : runtime.units) TESSERA_RETURN_IF_ERROR(unit->Prepare());
+  runtime.prepared = true;
+  return absl::OkStatus();
+}
+
+Microbatch Context::OpenMicrobatch(MicrobatchOptions options) {
+  return Microbatch(runtime_.get(), options.is_last);
+}
+
+absl::Status Context::Step(
+    absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update) {
+  TESSERA_RETURN_IF_ERROR(status());
+  for (const auto& unit : units()) {
+    TESSERA_RETURN_IF_ERROR(unit->CheckSteppable());
+  }
+  bool any_gradient = false;
+  for (const auto& unit : units()) {
+    const auto step_unit = [&]() -> absl::Status {
+      TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
+      bool updated = false;
+      for (const auto& group : unit->groups_) {
+        if (group->gradient_state() != ParameterGroup::GradientState::kFinal) {
+          continue;
+        }
+        updated = true;
+        TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
+                                        .weight = group->FlatMainWeight(),
+                                        .gradient = group->FlatMainGradient()},
+                                       runtime_->compute));
+      }
+      any_gradient = any_gradient || updated;
+      return updated ? unit->Refresh() : absl::OkStatus();
+    };
+    const absl::Status status = internal::Prefixed(
+        absl::StrCat("fsdp: Step: unit '", unit->name(), "': "), step_unit());
+    runtime_->Fail(status);
+    TESSERA_RETURN_IF_ERROR(status);
+  }
+  if (any_gradient) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "fsdp: Step: no unit has a gradient since the last zeroing");
+}
+
+absl::Status Context::ZeroGradients(ZeroGrad how) {
+  TESSERA_RETURN_IF_ERROR(status());
+  for (const auto& unit : units()) {
+    if (!unit->in_backward_) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "fsdp: ZeroGradients: unit '", unit->name(), "' is inside a backward"));
+  }
+  for (const auto& unit : units()) {
+    const absl::Status status = unit->ZeroGradients(how == ZeroGrad::kRelease);
+    runtime_->Fail(status);
+    TESSERA_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Context::status() const { return runtime_->status(); }
+
+absl::Status Context::Synchronize() {
+  for (Stream* stream : {runtime_->gather.get(), runtime_->reduce.get(),
+                         runtime_->finalize.get(), &runtime_->compute}) {
+    // The error is in the stream and comes back from status().
+    stream->Synchronize().IgnoreError();
+  }
+  return status();
+}
+
+absl::Span<const std::unique_ptr<Unit>> Context::units() const {
+  return runtime_->units;
+}
+
+std::vector<UnitMemory> Context::unit_memory() const {
+  std::vector<UnitMemory> memory;
+  for (const auto& unit : units()) memory.push_back(unit->memory());
+  return memory;
+}
+
+std::string Context::ToTable() const {
+  std::string table;
+  for (const auto& unit : units()) {
+    absl::StrAppend(&table, "unit ", unit->name(), "  ",
+                    unit->placements().ToString(), "\n");
+    for (const auto& group : unit->groups_) {
+      absl::StrAppend(&table, group->buffers().flat_layout().ToTable());
+    }
+  }
+  return table;
+}
+
+}  // namespace tessera

@@ -1,0 +1,155 @@
+#ifndef TESSERA_FSDP_CONTEXT_H_
+#define TESSERA_FSDP_CONTEXT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/device/device.h"
+#include "tessera/fsdp/memory_plan.h"
+#include "tessera/fsdp/options.h"
+#include "tessera/fsdp/unit.h"
+
+namespace tessera {
+
+enum class ZeroGrad {
+  kFill,     // main gradients stay allocated and become zero
+  kRelease,  // their memory is given back; the next backward allocates anew
+};
+
+struct MicrobatchOptions {
+  // Whether the gradients are complete after this microbatch's backwards.
+  bool is_last = true;
+};
+
+// Sets is_last for all backwards while it is open. Ends with Finish or when
+// destroyed. One at a time.
+class Microbatch {
+ public:
+  Microbatch(Microbatch&& other) noexcept;
+  Microbatch& operator=(Microbatch&&) = delete;
+  ~Microbatch();
+
+  // Ends the scope. Returns the first error of the context, if any.
+  absl::Status Finish();
+
+ private:
+  friend class Context;
+  Microbatch(internal::Runtime* runtime, bool is_last);
+
+  internal::Runtime* runtime_;  // null once ended
+};
+
+// One parameter group as an optimizer sees it: this rank's flat pieces of the
+// same elements.
+struct OptimizerShard {
+  const Unit& unit;
+  TensorView weight;    // main-weight dtype
+  TensorView gradient;  // accumulation dtype, final
+};
+
+// The data-parallel training of one model on one rank: units with weights,
+// gradients and main weights placed as FsdpOptions say, and the communication
+// that goes with it. No strategy has a branch: placements say everything.
+//
+//   ASSIGN_OR_RETURN(auto context, Context::Create(options, world, stream));
+//   UnitBuilder builder = context->NewUnit("block0");
+//   const ParameterId w = builder.Add("w", meta);
+//   ASSIGN_OR_RETURN(Unit* unit, builder.Build());
+//   RETURN_IF_ERROR(context->Prepare());
+//   RETURN_IF_ERROR(unit->LoadWeight(w, values));
+//   SgdOptimizer optimizer(*context, learning_rate);
+//   for (int m = 0; m < microbatches; ++m) {
+//     Microbatch scope = context->OpenMicrobatch({.is_last = m + 1 ==
+//     microbatches}); unit->BeforeForward();  ...  unit->AfterForward();
+//     unit->BeforeBackward(); ...  unit->AfterBackward();
+//     RETURN_IF_ERROR(scope.Finish());
+//   }
+//   RETURN_IF_ERROR(optimizer.Step());
+//   RETURN_IF_ERROR(context->ZeroGradients(ZeroGrad::kRelease));
+//
+// Gradient arithmetic. Wire reductions are sums. In every backward the
+// unreduced gradient is reduced over the Flat axes of the gradient placements,
+// one axis at a time in cut order, in ascending coordinates, accumulated in
+// f32 and rounded to the wire dtype once per axis; then
+//
+//   main_grad += accumulation(reduced) * s
+//
+// with s = 1 / (N * grad_divisor) for kMean, 1 / grad_divisor for kSum, N the
+// product of the data-parallel axes; product and sum round separately, and
+// main_grad starts at +0.0. The deferred axes hold partial sums until the last
+// backward reduces them in place, in the accumulation dtype: first the axes
+// that become Flat, then those that become R, each in cut order. A backward
+// after that, without zeroing, first makes the value partial again (kept at
+// coordinate 0 of what was R, as a piece among identities of what was Flat)
+// and adds to it.
+//
+// Errors are sticky: after the first one every hook is a no-op, and
+// everything that returns a Status returns it. One call at a time, from any
+// thread. Destruction is not collective; it waits for the streams.
+// LIFETIME: borrows the world communicator, the compute stream and its device.
+class Context {
+ public:
+  // `world` spans the ranks that the mesh speaks of; communicators along mesh
+  // axes are made from it. `compute` is the stream on which the trainer
+  // computes; the context makes three more on its device: for gathers,
+  // reductions and finalization.
+  // ERRORS: InvalidArgument for axes, cut order, placements, dtypes or divisor
+  // that do not fit, or a rank outside the mesh.
+  static absl::StatusOr<std::unique_ptr<Context>> Create(FsdpOptions options,
+                                                         Communicator& world,
+                                                         Stream& compute);
+  ~Context();
+
+  // Starts a unit. Units are the same on all ranks, in the same order.
+  UnitBuilder NewUnit(absl::string_view name, UnitOptions options = {});
+
+  // Ends registration: compares it between all ranks of the mesh, makes the
+  // communicators and allocates everything but main gradients. COLLECTIVE over
+  // the mesh. ERRORS: FailedPrecondition, on every rank, where ranks differ,
+  // naming the first difference, and on a second call; ResourceExhausted.
+  absl::Status Prepare();
+
+  // Opens a microbatch. An error (one is open) is sticky.
+  Microbatch OpenMicrobatch(MicrobatchOptions options = {});
+
+  // Updates the main weights: calls `update` for every group whose gradient is
+  // final, in registration order, to enqueue its work on the given stream,
+  // then refreshes the weights that units gather. Groups without a gradient
+  // since the last zeroing are left out. COLLECTIVE over the data-parallel
+  // axes. ERRORS: FailedPrecondition for a unit with a partial gradient or an
+  // outstanding forward, naming it; for no final gradient at all; the sticky
+  // error.
+  absl::Status Step(
+      absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update);
+
+  // Makes all main gradients zero; both ways train the same, bit for bit.
+  // ERRORS: FailedPrecondition inside a backward; the sticky error.
+  absl::Status ZeroGradients(ZeroGrad how);
+
+  // The first error of any hook, call or stream so far; does not wait.
+  absl::Status status() const;
+  // Blocks until all streams are idle. Returns the first error.
+  absl::Status Synchronize();
+
+  absl::Span<const std::unique_ptr<Unit>> units() const;
+  // What PlanMemory says of the units: what Device::memory() counts.
+  std::vector<UnitMemory> unit_memory() const;
+  // One table per unit: placements, flat layout of each group, padding.
+  std::string ToTable() const;
+
+ private:
+  explicit Context(std::unique_ptr<internal::Runtime> runtime);
+
+  const std::unique_ptr<internal::Runtime> runtime_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_FSDP_CONTEXT_H_

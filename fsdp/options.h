@@ -1,0 +1,77 @@
+#ifndef TESSERA_FSDP_OPTIONS_H_
+#define TESSERA_FSDP_OPTIONS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/log.h"
+#include "tessera/fsdp/placements.h"
+#include "tessera/mesh/device_mesh.h"
+#include "tessera/tensor/dtype.h"
+
+namespace tessera {
+
+// What the gradients of the ranks and microbatches add up to.
+enum class GradientReduction {
+  kMean,  // the sum over N * grad_divisor, N the number of data-parallel ranks
+  kSum,   // the sum over grad_divisor
+};
+
+// The dtypes of a unit's state beside that of its parameters.
+struct Precision {
+  // Gradients as the trainer writes them and as they are reduced over Flat
+  // axes. Default: the parameter's.
+  std::optional<DType> wire;
+  // Accumulated gradients, f32 or f64. Default: f64 for f64 parameters, else
+  // f32.
+  std::optional<DType> accumulation;
+  // Main weights, f32 or f64. Default: as accumulation.
+  std::optional<DType> main_weight;
+};
+
+struct FsdpOptions {
+  DeviceMesh mesh;
+  // The data-parallel axes, by name, outer before inner. Default: all.
+  std::vector<std::string> data_parallel_axes;
+  // The order in which they cut, first cut first. Default: the last of
+  // data_parallel_axes first.
+  std::vector<std::string> cut_order;
+  // For units that do not say otherwise.
+  UnitPlacements placements;
+  Precision precision;
+  GradientReduction reduction = GradientReduction::kMean;
+  double grad_divisor = 1.0;  // positive
+  Logger logger;
+};
+
+class Unit;
+
+// When the gathered weights of a unit are given up.
+enum class ReleaseWeights {
+  kAfterForward,   // and gathered again before backward
+  kAfterBackward,  // once no forward waits for its backward
+};
+
+struct UnitOptions {
+  // The unit whose forward and backward enclose this one's. Null: a root.
+  Unit* parent = nullptr;
+  std::optional<UnitPlacements> placements;
+  std::optional<Precision> precision;
+  std::optional<double> grad_divisor;
+  ReleaseWeights release = ReleaseWeights::kAfterForward;
+};
+
+// How a trainer writes a gradient.
+enum class GradientWrite {
+  kOverwrite,   // every element, this once or as the last writer
+  kAccumulate,  // adds; the first in a backward sees zeros
+};
+
+struct ParameterOptions {
+  bool requires_grad = true;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_FSDP_OPTIONS_H_

@@ -1,0 +1,48 @@
+#ifndef TESSERA_FSDP_SLOTS_H_
+#define TESSERA_FSDP_SLOTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/device/device.h"
+#include "tessera/fsdp/memory_plan.h"
+
+namespace tessera::internal {
+
+// Transient memory that units use in turn.
+struct Slot {
+  SlotPlan plan;
+  Buffer memory;
+  Event free;             // what used it last is done
+  int64_t released = -1;  // when, by count of releases
+  bool taken = false;
+};
+
+// The fixed slots of a context. Nothing is allocated after Create; a slot is
+// handed on by making streams wait, not the host. Slots stay where they are.
+class SlotPool {
+ public:
+  SlotPool() = default;
+  static absl::StatusOr<SlotPool> Create(absl::Span<const SlotPlan> plans,
+                                         Device& device, absl::string_view tag);
+
+  // The slot kept for `unit`, or else the one at `depth` that has been free
+  // longest. What is enqueued next on `stream` starts once the slot's last
+  // user is done. ERRORS: FailedPrecondition where all are taken.
+  absl::StatusOr<Slot*> Acquire(int depth, int unit, Stream& stream);
+
+  // Gives the slot back; it is free once `stream` has come to this point.
+  void Release(Slot& slot, Stream& stream);
+
+ private:
+  std::vector<Slot> slots_;
+  int64_t releases_ = 0;
+};
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_FSDP_SLOTS_H_

@@ -1,0 +1,497 @@
+#include "tessera/fsdp/unit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/fsdp/parameter_group.h"
+#include "tessera/fsdp/runtime.h"
+
+namespace tessera {
+namespace {
+
+using internal::ParameterGroup;
+
+absl::Status OutOfOrder(absl::string_view message) {
+  return absl::FailedPreconditionError(message);
+}
+
+// f64 for f64 parameters, else f32.
+DType AccumulationFor(DType parameter) {
+  return parameter == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+absl::Status CheckPrecision(const ParameterGroup::Spec& spec) {
+  const DType parameter = spec.tensors.front().layout.dtype();
+  if (!IsFloating(parameter)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter '", spec.tensors.front().name, "' has dtype ",
+                     DTypeName(parameter), ", want a floating dtype"));
+  }
+  if (!IsFloating(spec.wire)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wire dtype ", DTypeName(spec.wire), ", want a floating dtype"));
+  }
+  for (DType dtype : {spec.accumulation, spec.main_weight}) {
+    if (dtype != DType::kF32 && dtype != DType::kF64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("accumulation or main-weight dtype ", DTypeName(dtype),
+                       ", want f32 or f64"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Unit::Unit(internal::Runtime& runtime, int index, std::string name,
+           const UnitOptions& options, UnitPlacements placements)
+    : runtime_(runtime),
+      index_(index),
+      name_(std::move(name)),
+      parent_(options.parent),
+      depth_(options.parent == nullptr ? 1 : options.parent->depth() + 1),
+      placements_(std::move(placements)),
+      release_(options.release) {}
+
+Unit::~Unit() = default;
+
+const std::string& Unit::parameter_name(ParameterId p) const {
+  return parameters_[p].name;
+}
+
+const Layout& Unit::parameter_layout(ParameterId p) const {
+  return parameters_[p].layout;
+}
+
+absl::Status Unit::Register(std::vector<Parameter> parameters,
+                            const UnitOptions& options) {
+  parameters_ = std::move(parameters);
+  const FsdpOptions& defaults = runtime_.options;
+  const Precision& precision = options.precision.value_or(defaults.precision);
+  const double divisor = options.grad_divisor.value_or(defaults.grad_divisor);
+  double ranks = 1;
+  for (int axis : runtime_.axes) ranks *= defaults.mesh.axis(axis).size;
+  const double scale = defaults.reduction == GradientReduction::kMean
+                           ? 1.0 / (ranks * divisor)
+                           : 1.0 / divisor;
+
+  // Groups in the order in which their first parameter comes.
+  std::vector<ParameterGroup::Spec> specs;
+  std::vector<int> group_of(parameters_.size());
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    const Parameter& parameter = parameters_[p];
+    const DType dtype = parameter.layout.dtype();
+    auto spec = std::find_if(
+        specs.begin(), specs.end(), [&](const ParameterGroup::Spec& s) {
+          return s.tensors.front().layout.dtype() == dtype &&
+                 s.requires_grad == parameter.requires_grad;
+        });
+    if (spec == specs.end()) {
+      const DType accumulation =
+          precision.accumulation.value_or(AccumulationFor(dtype));
+      spec = specs.insert(
+          specs.end(),
+          {.tensors = {},
+           .placements = placements_,
+           .wire = precision.wire.value_or(dtype),
+           .accumulation = accumulation,
+           .main_weight = precision.main_weight.value_or(accumulation),
+           .requires_grad = parameter.requires_grad,
+           .scale = scale});
+    }
+    group_of[p] = static_cast<int>(spec - specs.begin());
+    parameters_[p].index = static_cast<int>(spec->tensors.size());
+    spec->tensors.push_back({parameter.name, parameter.layout});
+  }
+  for (ParameterGroup::Spec& spec : specs) {
+    TESSERA_RETURN_IF_ERROR(CheckPrecision(spec));
+    TESSERA_ASSIGN_OR_RETURN(
+        std::unique_ptr<ParameterGroup> group,
+        ParameterGroup::Create(defaults.mesh, runtime_.axes, runtime_.cut_order,
+                               std::move(spec)));
+    groups_.push_back(std::move(group));
+  }
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    parameters_[p].group = groups_[group_of[p]].get();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Unit::Prepare() {
+  for (auto& group : groups_) {
+    TESSERA_RETURN_IF_ERROR(
+        group->AllocateWeights(runtime_.rank, runtime_.compute));
+  }
+  weights_ready_ = runtime_.compute.Record();
+  return absl::OkStatus();
+}
+
+UnitMemory Unit::memory() const {
+  UnitMemory memory{.depth = depth_, .release = release_, .groups = {}};
+  for (const auto& group : groups_) memory.groups.push_back(group->memory());
+  return memory;
+}
+
+// Hooks.
+
+void Unit::BeforeForward() {
+  runtime_.RunHook(*this, "BeforeForward",
+                   [this] { return DoBeforeForward(); });
+}
+
+void Unit::AfterForward() {
+  runtime_.RunHook(*this, "AfterForward", [this] { return DoAfterForward(); });
+}
+
+void Unit::BeforeBackward() {
+  runtime_.RunHook(*this, "BeforeBackward",
+                   [this] { return DoBeforeBackward(); });
+}
+
+void Unit::AfterBackward(std::optional<bool> is_last) {
+  runtime_.RunHook(*this, "AfterBackward", [&] {
+    return DoAfterBackward(
+        is_last.value_or(runtime_.microbatch_is_last.value_or(true)));
+  });
+}
+
+absl::Status Unit::DoBeforeForward() {
+  if (!runtime_.prepared) return OutOfOrder("the context is not prepared");
+  if (in_forward_ || in_recompute_) {
+    return OutOfOrder("a forward is open already");
+  }
+  if (parent_ != nullptr && !parent_->open()) {
+    return OutOfOrder(absl::StrCat("its parent '", parent_->name(),
+                                   "' is in neither forward nor backward"));
+  }
+  if (in_backward_) {
+    in_recompute_ = true;
+    return absl::OkStatus();
+  }
+  TESSERA_RETURN_IF_ERROR(Gather());
+  in_forward_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Unit::DoAfterForward() {
+  if (in_recompute_) {
+    in_recompute_ = false;
+    return absl::OkStatus();
+  }
+  if (!in_forward_) return OutOfOrder("no forward is open");
+  TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
+  in_forward_ = false;
+  ++outstanding_;
+  if (release_ == ReleaseWeights::kAfterForward) ReleaseGathered();
+  return absl::OkStatus();
+}
+
+absl::Status Unit::DoBeforeBackward() {
+  if (in_forward_) return OutOfOrder("a forward is open");
+  if (in_backward_) return OutOfOrder("a backward is open already");
+  if (outstanding_ == 0) return OutOfOrder("no forward is outstanding");
+  if (parent_ != nullptr && !parent_->in_backward_) {
+    return OutOfOrder(
+        absl::StrCat("its parent '", parent_->name(), "' is not in backward"));
+  }
+  TESSERA_RETURN_IF_ERROR(Gather());
+  TESSERA_RETURN_IF_ERROR(OpenGradients());
+  in_backward_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Unit::DoAfterBackward(bool is_last) {
+  if (!in_backward_) return OutOfOrder("no backward is open");
+  if (in_recompute_) return OutOfOrder("its recomputation is still open");
+  TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
+  TESSERA_RETURN_IF_ERROR(ReduceGradients());
+  in_backward_ = false;
+  --outstanding_;
+  last_seen_ = last_seen_ || is_last;
+  if (outstanding_ == 0 || release_ == ReleaseWeights::kAfterForward) {
+    ReleaseGathered();
+  }
+  if (!last_seen_ || outstanding_ > 0) return absl::OkStatus();
+  last_seen_ = false;
+  return Finalize();
+}
+
+// What hooks do.
+
+absl::Status Unit::Refresh() {
+  for (auto& group : groups_) {
+    TESSERA_RETURN_IF_ERROR(
+        group->RefreshModelWeight(runtime_.comms, runtime_.compute));
+  }
+  stale_ = false;
+  weights_ready_ = runtime_.compute.Record();
+  return absl::OkStatus();
+}
+
+absl::Status Unit::Gather() {
+  if (gathered_) return absl::OkStatus();
+  if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
+  Stream& gather = *runtime_.gather;
+  std::byte* memory = nullptr;
+  if (this->memory().UnshardedWeightBytes() > 0) {
+    TESSERA_ASSIGN_OR_RETURN(
+        weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
+    memory = static_cast<std::byte*>(weight_slot_->memory.data());
+    TESSERA_RETURN_IF_ERROR(gather.Wait(weights_ready_));
+  }
+  for (auto& group : groups_) {
+    TESSERA_RETURN_IF_ERROR(
+        group->GatherWeight(memory, runtime_.comms, gather));
+    memory += group->memory().UnshardedWeightBytes();
+  }
+  gathered_ = true;
+  return weight_slot_ == nullptr ? absl::OkStatus()
+                                 : runtime_.compute.Wait(gather.Record());
+}
+
+void Unit::ReleaseGathered() {
+  for (auto& group : groups_) group->DropWeight();
+  if (weight_slot_ != nullptr) {
+    runtime_.weight_slots.Release(*std::exchange(weight_slot_, nullptr),
+                                  runtime_.compute);
+  }
+  gathered_ = false;
+}
+
+absl::Status Unit::OpenGradients() {
+  if (memory().UnreducedGradBytes() == 0) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(
+      gradient_slot_,
+      runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));
+  auto* memory = static_cast<std::byte*>(gradient_slot_->memory.data());
+  for (auto& group : groups_) {
+    if (!group->requires_grad()) continue;
+    TESSERA_RETURN_IF_ERROR(
+        group->OpenGradient(memory, runtime_.rank, runtime_.compute));
+    memory += group->memory().UnreducedGradBytes();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Unit::ReduceGradients() {
+  if (gradient_slot_ == nullptr) return absl::OkStatus();
+  for (auto& group : groups_) {
+    if (!group->requires_grad()) continue;
+    TESSERA_RETURN_IF_ERROR(group->FillUnaskedGradients(runtime_.compute));
+  }
+  Stream& reduce = *runtime_.reduce;
+  TESSERA_RETURN_IF_ERROR(reduce.Wait(runtime_.compute.Record()));
+  TESSERA_RETURN_IF_ERROR(reduce.Wait(gradients_ready_));
+  for (auto& group : groups_) {
+    if (!group->requires_grad()) continue;
+    TESSERA_RETURN_IF_ERROR(group->AccumulateGradient(runtime_.comms, reduce));
+  }
+  runtime_.gradient_slots.Release(*std::exchange(gradient_slot_, nullptr),
+                                  reduce);
+  gradients_ready_ = reduce.Record();
+  return absl::OkStatus();
+}
+
+absl::Status Unit::Finalize() {
+  Stream& finalize = *runtime_.finalize;
+  TESSERA_RETURN_IF_ERROR(finalize.Wait(gradients_ready_));
+  for (auto& group : groups_) {
+    if (!group->requires_grad()) continue;
+    TESSERA_RETURN_IF_ERROR(group->FinalizeGradient(runtime_.comms, finalize));
+  }
+  gradients_ready_ = finalize.Record();
+  return absl::OkStatus();
+}
+
+absl::Status Unit::ZeroGradients(bool release) {
+  TESSERA_RETURN_IF_ERROR(runtime_.compute.Wait(gradients_ready_));
+  for (auto& group : groups_) {
+    TESSERA_RETURN_IF_ERROR(group->ZeroGradient(release, runtime_.compute));
+  }
+  gradients_ready_ = runtime_.compute.Record();
+  return absl::OkStatus();
+}
+
+// Checks.
+
+absl::Status Unit::CheckParameter(ParameterId p) const {
+  TESSERA_RETURN_IF_ERROR(runtime_.status());
+  if (p < 0 || p >= num_parameters()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fsdp: unit '", name_, "' has no parameter ", p,
+                     ", its parameters are 0..", num_parameters() - 1));
+  }
+  if (!runtime_.prepared) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                   parameters_[p].name,
+                                   "': the context is not prepared"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Unit::CheckGradient(ParameterId p) const {
+  TESSERA_RETURN_IF_ERROR(CheckParameter(p));
+  if (parameters_[p].requires_grad) return absl::OkStatus();
+  return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                 parameters_[p].name,
+                                 "' is frozen and has no gradient"));
+}
+
+absl::Status Unit::CheckChildrenClosed() const {
+  for (const auto& unit : runtime_.units) {
+    if (unit->parent_ == this && unit->open()) {
+      return OutOfOrder(
+          absl::StrCat("unit '", unit->name(), "' inside it is still open"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Unit::CheckSteppable() const {
+  const auto refuse = [this](absl::string_view why) {
+    return OutOfOrder(absl::StrCat("fsdp: Step: unit '", name_, "' ", why));
+  };
+  if (open()) return refuse("is inside a forward or backward");
+  if (outstanding_ > 0) {
+    return refuse(
+        absl::StrCat("has ", outstanding_, " forwards without a backward"));
+  }
+  for (const auto& group : groups_) {
+    if (group->gradient_state() == ParameterGroup::GradientState::kPartial) {
+      return refuse(
+          "has a partial gradient: no backward since was the last one");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Views.
+
+absl::StatusOr<TensorView> Unit::weight(ParameterId p) const {
+  TESSERA_RETURN_IF_ERROR(CheckParameter(p));
+  const Parameter& parameter = parameters_[p];
+  if (!open()) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' weight '",
+                                   parameter.name,
+                                   "': not inside a forward or backward"));
+  }
+  return parameter.group->Weight(parameter.index);
+}
+
+absl::StatusOr<TensorView> Unit::grad(ParameterId p, GradientWrite write) {
+  TESSERA_RETURN_IF_ERROR(CheckGradient(p));
+  const Parameter& parameter = parameters_[p];
+  if (!in_backward_) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' gradient '",
+                                   parameter.name, "': not inside a backward"));
+  }
+  return parameter.group->Gradient(parameter.index, write, runtime_.compute);
+}
+
+absl::StatusOr<ShardedTensor> Unit::main_grad(ParameterId p) const {
+  TESSERA_RETURN_IF_ERROR(CheckGradient(p));
+  TESSERA_RETURN_IF_ERROR(runtime_.compute.Wait(gradients_ready_));
+  const Parameter& parameter = parameters_[p];
+  absl::StatusOr<ShardedTensor> result =
+      parameter.group->MainGradient(parameter.index);
+  if (result.ok()) return result;
+  return internal::Prefixed(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                         parameter.name, "' "),
+                            result.status());
+}
+
+absl::StatusOr<ShardedTensor> Unit::main_weight(ParameterId p) const {
+  TESSERA_RETURN_IF_ERROR(CheckParameter(p));
+  return parameters_[p].group->MainWeight(parameters_[p].index);
+}
+
+absl::Status Unit::LoadWeight(ParameterId p, const TensorView& host_values) {
+  TESSERA_RETURN_IF_ERROR(CheckParameter(p));
+  const Parameter& parameter = parameters_[p];
+  TESSERA_ASSIGN_OR_RETURN(
+      const TensorMeta wanted,
+      TensorMeta::Create(parameter.group->main_weight_dtype(),
+                         parameter.layout.LocalMeta(runtime_.rank).shape()));
+  if (host_values.meta() != wanted || !host_values.IsContiguous()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fsdp: unit '", name_, "' parameter '", parameter.name,
+                     "': values are ", host_values.ToString(),
+                     ", want contiguous ", wanted.ToString()));
+  }
+  if (open() || outstanding_ > 0) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                   parameter.name,
+                                   "': loaded inside a forward or backward"));
+  }
+  TESSERA_RETURN_IF_ERROR(parameter.group->LoadMainWeight(
+      parameter.index, host_values, runtime_.compute));
+  stale_ = true;
+  return runtime_.compute.Synchronize();
+}
+
+// UnitBuilder.
+
+UnitBuilder::UnitBuilder(internal::Runtime& runtime, absl::string_view name,
+                         UnitOptions options)
+    : runtime_(runtime), name_(name), options_(std::move(options)) {}
+
+ParameterId UnitBuilder::Add(absl::string_view name, const TensorMeta& meta,
+                             ParameterOptions options) {
+  const DeviceMesh& mesh = runtime_.options.mesh;
+  const std::vector<Placement> replicated(mesh.num_axes());
+  absl::StatusOr<Layout> layout = Layout::Create(meta, mesh, replicated);
+  if (!layout.ok()) {
+    status_.Update(layout.status());
+    layout = Layout();
+  }
+  return Add(name, *layout, options);
+}
+
+ParameterId UnitBuilder::Add(absl::string_view name, const Layout& layout,
+                             ParameterOptions options) {
+  for (const Unit::Parameter& other : parameters_) {
+    if (other.name == name) {
+      status_.Update(absl::InvalidArgumentError(
+          absl::StrCat("parameter '", name, "' is there already")));
+    }
+  }
+  parameters_.push_back(
+      {std::string(name), layout, options.requires_grad, nullptr, 0});
+  return static_cast<ParameterId>(parameters_.size()) - 1;
+}
+
+absl::StatusOr<Unit*> UnitBuilder::Build() {
+  const std::string where = absl::StrCat("fsdp: unit '", name_, "': ");
+  TESSERA_RETURN_IF_ERROR(internal::Prefixed(where, status_));
+  if (runtime_.prepared) {
+    return OutOfOrder(absl::StrCat(where, "built after Context::Prepare"));
+  }
+  for (const auto& unit : runtime_.units) {
+    if (unit->name() == name_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "a unit of this name is there already"));
+    }
+  }
+  const double divisor =
+      options_.grad_divisor.value_or(runtime_.options.grad_divisor);
+  if (!(divisor > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, "grad_divisor is ", divisor, ", want a positive number"));
+  }
+  UnitPlacements placements =
+      options_.placements.value_or(runtime_.options.placements);
+  TESSERA_RETURN_IF_ERROR(internal::Prefixed(
+      where,
+      ValidatePlacements(placements, static_cast<int>(runtime_.axes.size()))));
+  auto unit = std::unique_ptr<Unit>(
+      new Unit(runtime_, static_cast<int>(runtime_.units.size()), name_,
+               options_, std::move(placements)));
+  TESSERA_RETURN_IF_ERROR(internal::Prefixed(
+      where, unit->Register(std::move(parameters_), options_)));
+  runtime_.units.push_back(std::move(unit));
+  return runtime_.units.back().get();
+}
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+#ifndef TESSERA_FSDP_UNIT_H_
+#define TESSERA_FSDP_UNIT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/device/stream.h"
+#include "tessera/fsdp/memory_plan.h"
+#include "tessera/fsdp/options.h"
+#include "tessera/placement/layout.h"
+#include "tessera/redistribute/sharded_tensor.h"
+#include "tessera/tensor/tensor_meta.h"
+#include "tessera/tensor/tensor_view.h"
+
+namespace tessera {
+
+namespace internal {
+class ParameterGroup;
+class Runtime;
+struct Slot;
+}  // namespace internal
+
+// A parameter of a unit: its index in the order of UnitBuilder::Add.
+using ParameterId = int;
+
+// Parameters that are gathered, computed with and reduced together: a layer of
+// a model. Made by Context::NewUnit, owned by the context.
+//
+// The trainer calls four hooks around its own computation, in every
+// microbatch:
+//
+//   unit.BeforeForward();   ... compute with weight(p) ... unit.AfterForward();
+//   unit.BeforeBackward();  ... weight(p), write grad(p) ...
+//   unit.AfterBackward();
+//
+// Hooks return nothing: an error stays in the context, makes everything that
+// follows a no-op and comes back from weight, grad, Microbatch::Finish and
+// Context::Step. The computation runs on the context's compute stream, or on
+// the host after synchronizing it. COLLECTIVE over the data-parallel axes: all
+// ranks call the hooks of all units in the same order.
+//
+// A unit counts its outstanding forwards: AfterForward adds one, AfterBackward
+// takes one off. Several forwards may run before their backwards. A forward
+// inside the unit's own backward is recomputation: it is not counted and
+// gathers nothing.
+class Unit {
+ public:
+  ~Unit();
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  const std::string& name() const { return name_; }
+  // 1 for a root, one more than the parent's otherwise.
+  int depth() const { return depth_; }
+  const UnitPlacements& placements() const { return placements_; }
+  int num_parameters() const { return static_cast<int>(parameters_.size()); }
+  const std::string& parameter_name(ParameterId p) const;
+  // The parameter over the mesh, as given to Add: R along the data-parallel
+  // axes.
+  const Layout& parameter_layout(ParameterId p) const;
+
+  // Gathers the weights.
+  // FailedPrecondition: inside this unit's forward; outside the parent's
+  // forward or backward.
+  void BeforeForward();
+  // FailedPrecondition: without BeforeForward.
+  void AfterForward();
+  // Gathers the weights and opens the gradients.
+  // FailedPrecondition: no outstanding forward; inside a forward or backward.
+  void BeforeBackward();
+  // Reduces the gradients over the Flat axes of the gradient placements and
+  // adds them to the main gradient. With `is_last`, or after one with it, and
+  // once no forward is outstanding: finalizes the main gradient over the other
+  // axes. Default: what the open Microbatch says, or true without one.
+  // FailedPrecondition: without BeforeBackward.
+  void AfterBackward(std::optional<bool> is_last = std::nullopt);
+
+  // The whole local weight, with its dims, on the compute stream. Valid inside
+  // a forward or backward of the unit.
+  absl::StatusOr<TensorView> weight(ParameterId p) const;
+  // Where the trainer writes the gradient, in the wire dtype, with the
+  // weight's dims, on the compute stream. Valid from BeforeBackward to
+  // AfterBackward. A parameter that is not asked for counts as zero.
+  // ERRORS: FailedPrecondition for a frozen parameter or outside a backward.
+  absl::StatusOr<TensorView> grad(ParameterId p, GradientWrite write);
+
+  // The accumulated gradient as it rests: its layout is Partial along the
+  // axes that are not reduced yet. The compute stream waits for what is
+  // being reduced. ERRORS: FailedPrecondition where there is none: frozen, or
+  // released and not written since.
+  absl::StatusOr<ShardedTensor> main_grad(ParameterId p) const;
+  // The main weight, in the optimizer placements.
+  absl::StatusOr<ShardedTensor> main_weight(ParameterId p) const;
+
+  // Sets the main weight from host memory that holds the whole local weight
+  // (weight(p)'s shape, main-weight dtype), the same on every data-parallel
+  // rank. The next forward uses it. Blocks until the values are copied.
+  // ERRORS: InvalidArgument for another shape or dtype; FailedPrecondition
+  // before Context::Prepare or inside a forward or backward.
+  absl::Status LoadWeight(ParameterId p, const TensorView& host_values);
+
+ private:
+  friend class Context;
+  friend class UnitBuilder;
+
+  struct Parameter {
+    std::string name;
+    Layout layout;
+    bool requires_grad;
+    // Its group and its index there; set by Build.
+    internal::ParameterGroup* group = nullptr;
+    int index = 0;
+  };
+
+  Unit(internal::Runtime& runtime, int index, std::string name,
+       const UnitOptions& options, UnitPlacements placements);
+
+  // Groups the parameters and plans their buffers.
+  absl::Status Register(std::vector<Parameter> parameters,
+                        const UnitOptions& options);
+  // Allocates the weights.
+  absl::Status Prepare();
+
+  absl::Status DoBeforeForward();
+  absl::Status DoAfterForward();
+  absl::Status DoBeforeBackward();
+  absl::Status DoAfterBackward(bool is_last);
+
+  bool open() const { return in_forward_ || in_backward_; }
+  absl::Status CheckParameter(ParameterId p) const;
+  absl::Status CheckGradient(ParameterId p) const;
+  absl::Status CheckChildrenClosed() const;
+  absl::Status CheckSteppable() const;
+
+  absl::Status Refresh();
+  absl::Status Gather();
+  void ReleaseGathered();
+  absl::Status OpenGradients();
+  absl::Status ReduceGradients();
+  absl::Status Finalize();
+  absl::Status ZeroGradients(bool release);
+  UnitMemory memory() const;
+
+  internal::Runtime& runtime_;
+  const int index_;  // in registration order
+  const std::string name_;
+  const Unit* const parent_;
+  const int depth_;
+  const UnitPlacements placements_;
+  const ReleaseWeights release_;
+  std::vector<Parameter> parameters_;
+  std::vector<std::unique_ptr<internal::ParameterGroup>> groups_;
+
+  bool in_forward_ = false;
+  bool in_recompute_ = false;  // a forward inside this unit's backward
+  bool in_backward_ = false;
+  bool last_seen_ = false;  // a backward with is_last, not finalized yet
+  int outstanding_ = 0;     // forwards whose backward has not ended
+  bool gathered_ = false;
+  bool stale_ = false;     // main weights were loaded and not refreshed yet
+  Event weights_ready_;    // the model weights are what was refreshed last
+  Event gradients_ready_;  // what was enqueued on main gradients is done
+  internal::Slot* weight_slot_ = nullptr;    // while gathered
+  internal::Slot* gradient_slot_ = nullptr;  // during a backward
+};
+
+// Collects the parameters of a unit. Errors are kept and come back from Build.
+class UnitBuilder {
+ public:
+  // A parameter that is the same on all ranks.
+  ParameterId Add(absl::string_view name, const TensorMeta& meta,
+                  ParameterOptions options = {});
+  // A parameter with a layout over the context's mesh: R along the
+  // data-parallel axes, R or Shard along the others.
+  ParameterId Add(absl::string_view name, const Layout& layout,
+                  ParameterOptions options = {});
+
+  // The unit; it lives as long as the context. ERRORS: InvalidArgument for
+  // placements, layouts or dtypes that do not fit, naming unit and parameter,
+  // or a name that is taken; FailedPrecondition after Context::Prepare.
+  absl::StatusOr<Unit*> Build();
+
+ private:
+  friend class Context;
+  UnitBuilder(internal::Runtime& runtime, absl::string_view name,
+              UnitOptions options);
+
+  internal::Runtime& runtime_;
+  std::string name_;
+  UnitOptions options_;
+  std::vector<Unit::Parameter> parameters_;
+  absl::Status status_;
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_FSDP_UNIT_H_

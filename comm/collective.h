@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tessera/tensor/index.h"
 #include "tessera/tensor/reduce_op.h"
@@ -26,6 +25,10 @@ enum class CollectiveKind : uint8_t {
 // "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
 // "send_recv", "barrier".
 absl::string_view CollectiveKindName(CollectiveKind kind);
+
+// True if both views mean the same elements in memory: copying one to the other
+// would do nothing.
+bool IsSameMemory(const TensorView& a, const TensorView& b);
 
 // One side of a point-to-point message.
 struct Transfer {
@@ -58,6 +61,9 @@ struct Collective {
   // "all_reduce sum f32[12]", "all_gather f32[5,3] dim 0 split ceil".
   // Point-to-point calls differ by nature: "send_recv".
   std::string Signature() const;
+
+  // Signature() == other.Signature(), without making the texts.
+  bool Matches(const Collective& other) const;
 
   // Bytes that group rank `rank` receives from others, by the direct
   // algorithm; an all-reduce counts as a reduce-scatter and an all-gather of

@@ -2,7 +2,7 @@
 #define TESSERA_COMM_COMM_SET_H_
 
 #include <memory>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,7 +31,9 @@ class CommSet {
   // The group that this rank forms along `axes` of `mesh`, in the order of
   // mesh coordinates with the last of `axes` fastest, on `stream`. Its name is
   // the axes' names joined by '.'. The first call for a group and stream is
-  // COLLECTIVE over the group, in the same order on all of its members.
+  // COLLECTIVE over the group, in the same order on all of its members. Where
+  // the group has a communicator on another stream, made or lent, the new one
+  // is made from that one, else from the world.
   // LIFETIME: the result lives as long as this set.
   // ERRORS: InvalidArgument for a rank outside the mesh or unknown axes.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh,
@@ -44,13 +46,23 @@ class CommSet {
                     Communicator& communicator);
 
  private:
-  struct Entry {
+  // The group that this rank forms along some axes of a mesh.
+  struct Slice {
+    std::string name;          // the axes'
     std::vector<int> members;  // ranks of the world
-    Stream* stream;
-    std::string name;
+    friend bool operator==(const Slice&, const Slice&) = default;
+  };
+  struct Entry {
+    Slice slice;
     Communicator* communicator;
     std::unique_ptr<Communicator> owned;  // null where lent
   };
+
+  absl::StatusOr<Slice> SliceOf(const DeviceMesh& mesh,
+                                absl::Span<const int> axes) const;
+  // The slice's communicator on `stream`, or on any where that is null; null
+  // where there is none.
+  Communicator* Find(const Slice& slice, const Stream* stream) const;
 
   Communicator& world_;
   std::vector<Entry> entries_;

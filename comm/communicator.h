@@ -127,7 +127,7 @@ class Communicator {
 
  private:
   // Checks, records and hands on to Enqueue, or copies in a group of one.
-  absl::Status Issue(Collective call);
+  absl::Status Issue(const Collective& call);
 
   // Enqueues a checked call with this sequence number. REQUIRES: size() > 1.
   virtual absl::Status Enqueue(Collective call, int64_t sequence) = 0;

@@ -11,11 +11,15 @@
 #include "tessera/device/stream.h"
 
 namespace tessera {
+namespace internal {
+class LocalRegistry;
+}
 
 // Ranks as threads of one process that read each other's memory: the `local`
 // backend. Nothing is staged: every rank reads what it needs straight from its
-// peers' send and writes its own recv. Reductions go in ascending group rank
-// whatever the chunking, so they are bitwise equal from run to run.
+// peers' send and writes its own recv; where that is little, the last rank to
+// come does it for all. Reductions go in ascending group rank whatever the
+// chunking, so they are bitwise equal from run to run.
 //
 //   LocalWorld world(4);
 //   // on the thread of rank r:
@@ -33,9 +37,8 @@ class LocalWorld {
   // REQUIRES: num_ranks >= 1.
   explicit LocalWorld(int num_ranks) : LocalWorld(num_ranks, Options{}) {}
   LocalWorld(int num_ranks, Options options);
-  ~LocalWorld();
 
-  int num_ranks() const;
+  int num_ranks() const { return num_ranks_; }
 
   // The communicator of all ranks as `rank` sees it, named "world". Each
   // rank's n-th call joins the n-th group of all ranks; it does not wait for
@@ -49,8 +52,8 @@ class LocalWorld {
   void Leave(int rank, const absl::Status& status);
 
  private:
-  class State;
-  std::shared_ptr<State> state_;
+  const int num_ranks_;
+  const std::shared_ptr<internal::LocalRegistry> registry_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,36 @@
+#ifndef TESSERA_COMM_LOCAL_LOCAL_ALGORITHMS_H_
+#define TESSERA_COMM_LOCAL_LOCAL_ALGORITHMS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "tessera/comm/collective.h"
+
+namespace tessera::internal {
+
+// What the members of a group ask in one operation, by group rank; all memory
+// is readable and writable by the caller. Pure functions of the calls.
+using Calls = absl::Span<const Collective* const>;
+
+// What the members disagree on, in words, or "" where they agree. `ranks` are
+// the members' names:
+// "rank 0 calls all_reduce sum f32[12], ranks 1,3 call broadcast f32[4] root 0"
+std::string FindDisagreement(Calls calls, absl::Span<const int> ranks);
+
+// An operation is done in phases; in each one RunPart is called once for every
+// rank, in any order or at the same time, before the next one begins. The part
+// of `rank` reads its peers' memory and writes its own. REQUIRES: agreement.
+int NumPhases(CollectiveKind kind);
+void RunPart(Calls calls, int phase, int rank);
+
+// All parts of all phases, with the same result bit by bit.
+void RunAlone(Calls calls);
+
+// Bytes that all members together send and receive, their own included: a
+// measure of the work.
+int64_t TotalBytes(Calls calls);
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_LOCAL_LOCAL_ALGORITHMS_H_

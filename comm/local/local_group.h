@@ -1,0 +1,126 @@
+#ifndef TESSERA_COMM_LOCAL_LOCAL_GROUP_H_
+#define TESSERA_COMM_LOCAL_LOCAL_GROUP_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/base/mutex.h"
+#include "tessera/comm/collective.h"
+
+namespace tessera::internal {
+
+// Where the members of one group meet: what their communicators share.
+//
+// 1. An operation starts once all members have come to it and agree. From then
+//    on nothing stops it: it ends well on every member, and none returns while
+//    another may still use its memory.
+// 2. All that can fail (a disagreement, a timeout, an abort, a member that has
+//    left) fails before the start, while nobody uses a peer's memory. It fails
+//    the operation for all who came, and the group takes nothing more.
+//
+// Thread-safe; each member makes one call of Run and one of HostAllGather at a
+// time.
+class LocalGroup {
+ public:
+  // `members` are ranks of the world, in group order. `timeout` is how long a
+  // member waits for the others to come.
+  LocalGroup(int64_t id, std::string name, std::vector<int> members,
+             std::chrono::milliseconds timeout);
+
+  // Tells the groups of one world apart.
+  int64_t id() const { return id_; }
+
+  // Takes part in the group's next operation as group rank `rank` and blocks
+  // until it has ended everywhere. ERRORS: those of Communicator.
+  absl::Status Run(int rank, const Collective& call);
+
+  // What every member gave, in group order. A sequence of its own.
+  absl::StatusOr<std::vector<std::string>> HostAllGather(
+      int rank, absl::string_view value);
+
+  // Fails what has not started with Aborted: "comm: 'dp' is aborted: <reason>".
+  void Abort(absl::string_view reason);
+
+  // The member with this rank of the world comes to no operation any more, for
+  // this reason. No effect where it is not a member.
+  void Leave(int world_rank, absl::string_view reason);
+
+  // OK, or Aborted with the reason.
+  absl::Status status() const;
+
+ private:
+  // Where members come together, round after round.
+  struct Meeting {
+    explicit Meeting(size_t size) : here(size, false) {}
+
+    std::vector<bool> here;  // by group rank: has come to this round
+    int num_here = 0;
+    std::atomic<int64_t> round = 0;  // rounds that are complete
+    absl::string_view what;  // the operation, as the last to come named it
+  };
+
+  int size() const { return static_cast<int>(members_.size()); }
+
+  // The steps of a round. A member arrives; the last one completes the round
+  // and the others await it. REQUIRES of Complete: IsLast().
+  absl::Status Arrive(Meeting& meeting, int rank, absl::string_view what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AllHere(const Meeting& meeting) const {
+    return meeting.num_here == size();
+  }
+  void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits a moment for the round to end, without sleeping.
+  void YieldDuring(int64_t round, const Meeting& meeting)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Arrives at the next operation and returns once it has started. True if it
+  // has ended, too.
+  absl::StatusOr<bool> Start(int rank, const Collective& call);
+  // Returns once all members have come here. Only in a started operation.
+  void Pass();
+
+  // Fails if a member has left that is not here.
+  absl::Status CheckNobodyLeft(const Meeting& meeting)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails what has not started, unless it has failed already, and returns what
+  // it failed with.
+  absl::Status Fail(absl::StatusCode code, absl::string_view problem)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StatusLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // "operation 3 of 'dp'"
+  std::string Where(const Meeting& meeting) const;
+  // "rank 2", "ranks 2,3": those not here.
+  std::string Missing(const Meeting& meeting) const;
+
+  const int64_t id_;
+  const std::string name_;
+  const std::vector<int> members_;
+  const std::chrono::milliseconds timeout_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;  // a round is complete, or the group has failed
+  Meeting operations_ ABSL_GUARDED_BY(mutex_);
+  Meeting gathers_ ABSL_GUARDED_BY(mutex_);
+  Meeting passes_ ABSL_GUARDED_BY(mutex_);
+  // By group rank. Written before a start, constant until all have ended.
+  std::vector<const Collective*> calls_;
+  bool last_ran_all_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);
+  // By group rank: why the member has left; "" where it has not.
+  std::vector<std::string> departures_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_LOCAL_LOCAL_GROUP_H_

@@ -1,0 +1,84 @@
+#include "tessera/comm/local/run_ranks.h"
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tessera/base/mutex.h"
+#include "tessera/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+using Program = absl::FunctionRef<absl::Status(LocalRank&)>;
+
+// No exception crosses the thread of a rank.
+absl::Status Call(Program program, LocalRank& rank) {
+  try {
+    return program(rank);
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("the program threw: ", e.what()));
+  } catch (...) {
+    return absl::InternalError("the program threw");
+  }
+}
+
+// Keeps the first error. Thread-safe.
+class FirstError {
+ public:
+  void Report(int rank, const absl::Status& status) {
+    MutexLock lock(mutex_);
+    if (status.ok() || !first_.ok()) return;
+    first_ = absl::Status(status.code(),
+                          absl::StrCat("rank ", rank, ": ", status.message()));
+  }
+  absl::Status Get() const {
+    MutexLock lock(mutex_);
+    return first_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  absl::Status first_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status RunLocalRanks(int num_ranks, Program program,
+                           const LocalRunOptions& options) {
+  LocalWorld world(num_ranks, options.world);
+  FirstError error;
+
+  const auto run_rank = [&](int rank) {
+    CpuDevice device(options.device);
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<Communicator> communicator;
+    std::optional<CommSet> comms;
+    const auto run = [&]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(stream, device.NewStream("compute"));
+      TESSERA_ASSIGN_OR_RETURN(communicator, world.Join(rank, *stream));
+      comms.emplace(*communicator);
+      LocalRank local = {rank, num_ranks, device, *stream, *comms};
+      TESSERA_RETURN_IF_ERROR(Call(program, local));
+      return stream->Synchronize();
+    };
+    const absl::Status status = run();
+    // This rank's error is on record before the others' that follow from it.
+    // They learn of it before the stream's end waits for what it still holds.
+    error.Report(rank, status);
+    world.Leave(rank, status);
+  };
+
+  std::vector<std::thread> threads;
+  threads.reserve(num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back(run_rank, rank);
+  }
+  for (std::thread& thread : threads) thread.join();
+  return error.Get();
+}
+
+}  // namespace tessera

@@ -108,13 +108,11 @@ class Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const Placement& p) {
-    h = H::combine(std::move(h), p.value_.index());
-    if (p.is_shard()) return H::combine(std::move(h), p.dim());
-    if (p.is_partial()) return H::combine(std::move(h), p.op());
-    if (p.is_ragged()) {
-      return H::combine(std::move(h), p.cut(), p.position());
-    }
-    return h;
+    if (p.is_shard()) h = H::combine(std::move(h), p.dim());
+    if (p.is_partial()) h = H::combine(std::move(h), p.op());
+    if (p.is_ragged()) h = H::combine(std::move(h), p.cut(), p.position());
+    // Last, so that no placement hashes as the end of another.
+    return H::combine(std::move(h), p.value_.index());
   }
   friend std::ostream& operator<<(std::ostream& os, const Placement& p) {
     return os << p.ToString();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,9 @@ struct Interval {
     return H::combine(std::move(h), i.begin, i.end);
   }
   std::string ToString() const;  // "[2,5)"
+  friend std::ostream& operator<<(std::ostream& os, const Interval& i) {
+    return os << i.ToString();
+  }
 };
 
 // What both hold; where that is nothing, an empty interval.

@@ -21,7 +21,8 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // dst[i] = value, converted to the dtype. Strided.
+  // dst[i] = value, converted to the dtype: rounded once to nearest even, cut
+  // to a whole number for integers, which must hold it. Strided.
   absl::Status Fill(Stream& stream, const TensorView& dst, double value);
   // dst[i] = src[i]. Same dtype and shape. Strided. Bits are kept.
   absl::Status Copy(Stream& stream, const TensorView& dst,

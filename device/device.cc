@@ -1,0 +1,33 @@
+#include "tessera/device/device.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag) {
+  if (bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device: want at least 0 bytes for '", tag, "', found ", bytes));
+  }
+  const auto exhausted = [&] {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device: no memory for ", bytes, " bytes of '", tag, "' on ", name(),
+        ": ", accountant_.Report().total.current_bytes, " bytes in use, ",
+        memory_limit_bytes_ == INT64_MAX
+            ? "no limit"
+            : absl::StrCat("limit ", memory_limit_bytes_)));
+  };
+  if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {
+    return exhausted();
+  }
+  void* data = nullptr;
+  if (bytes > 0) data = DoAllocate(bytes);
+  if (bytes > 0 && data == nullptr) {
+    accountant_.Remove(tag, bytes);
+    return exhausted();
+  }
+  return Buffer(this, data, bytes, tag);
+}
+
+}  // namespace tessera

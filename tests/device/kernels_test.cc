@@ -1,0 +1,230 @@
+#include "tessera/device/kernels.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/device/cpu/cpu_device.h"
+#include "tests/device/recording_stream.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::RecordingStream;
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class KernelsTest : public ::testing::Test {
+ protected:
+  // A view of memory that no rejected call touches.
+  TensorView View(absl::string_view meta) {
+    return TensorView(memory_, TensorMeta::Parse(meta).value());
+  }
+  TensorView Strided(absl::string_view meta,
+                     absl::Span<const int64_t> strides) {
+    return TensorView::Strided(memory_, TensorMeta::Parse(meta).value(),
+                               strides)
+        .value();
+  }
+
+  alignas(128) char memory_[1024] = {};
+  CpuDevice device_;
+  std::unique_ptr<Stream> stream_ = device_.NewStream("s").value();
+  Kernels& kernels_ = device_.kernels();
+};
+
+TEST_F(KernelsTest, FillRejectsWhatAnIntegerCannotHold) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (double value : {0x1p31, -0x1p31 - 1, std::nan(""), inf}) {
+    EXPECT_THAT(kernels_.Fill(*stream_, View("i32[4]"), value),
+                StatusIs(kInvalid, AllOf(HasSubstr("kernels: fill value"),
+                                         HasSubstr("i32[4]"))))
+        << value;
+    EXPECT_OK(kernels_.Fill(*stream_, View("f16[4]"), value));
+  }
+  EXPECT_OK(kernels_.Fill(*stream_, View("i32[4]"), 0x1p31 - 0.5));
+  EXPECT_EQ(View("i32[4]").as<int32_t>()[3], INT32_MAX);
+  EXPECT_OK(kernels_.Fill(*stream_, View("i32[4]"), -0x1p31));
+  EXPECT_THAT(kernels_.Fill(*stream_, View("i64[]"), 0x1p63),
+              StatusIs(kInvalid));
+  EXPECT_OK(kernels_.Fill(*stream_, View("i64[]"), -0x1p63));
+  EXPECT_EQ(*View("i64[]").as<int64_t>(), INT64_MIN);
+}
+
+TEST_F(KernelsTest, CopyRejectsOtherShapesAndDTypes) {
+  EXPECT_THAT(kernels_.Copy(*stream_, View("f32[2,3]"), View("f32[3,2]")),
+              StatusIs(kInvalid,
+                       "kernels: copy wants one dtype and shape, found dst "
+                       "f32[2,3] and src f32[3,2]"));
+  EXPECT_THAT(kernels_.Copy(*stream_, View("i32[6]"), View("f32[6]")),
+              StatusIs(kInvalid));
+}
+
+TEST_F(KernelsTest, CastAllowsFloatsAndWideningIntegers) {
+  for (DType dst : kAllDTypes) {
+    for (DType src : kAllDTypes) {
+      const bool legal = IsFloating(dst) || dst == src ||
+                         (dst == DType::kI64 && src == DType::kI32);
+      const absl::Status status =
+          kernels_.Cast(*stream_, TensorView::Flat(memory_, dst, 8),
+                        TensorView::Flat(memory_ + 512, src, 8));
+      EXPECT_EQ(status.ok(), legal) << dst << " from " << src;
+      if (legal) continue;
+      EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("kernels: cast wants")));
+    }
+  }
+}
+
+TEST_F(KernelsTest, ScaleRejectsIntegers) {
+  EXPECT_THAT(kernels_.Scale(*stream_, View("i32[4]"), 2),
+              StatusIs(kInvalid, "kernels: scale wants floats, found i32[4]"));
+}
+
+TEST_F(KernelsTest, AddRejectsOtherDTypes) {
+  EXPECT_THAT(kernels_.Add(*stream_, View("f32[4]"), View("bf16[4]")),
+              StatusIs(kInvalid,
+                       "kernels: add wants one dtype, found dst f32[4] and src "
+                       "bf16[4]"));
+}
+
+TEST_F(KernelsTest, AccumulateScaledTakesFloatsIntoF32OrF64) {
+  for (DType dst : kAllDTypes) {
+    for (DType src : kAllDTypes) {
+      const bool legal =
+          (dst == DType::kF32 || dst == DType::kF64) && IsFloating(src);
+      const absl::Status status = kernels_.AccumulateScaled(
+          *stream_, TensorView::Flat(memory_, dst, 8),
+          TensorView::Flat(memory_ + 512, src, 8), 0.5);
+      EXPECT_EQ(status.ok(), legal) << dst << " += " << src;
+      if (legal) continue;
+      EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("accumulate_scaled")));
+    }
+  }
+}
+
+TEST_F(KernelsTest, FlatKernelsRejectOtherNumbersOfElements) {
+  const TensorView four = View("f32[4]");
+  const TensorView five = View("f32[5]");
+  const auto wants = StatusIs(
+      kInvalid, HasSubstr("one number of elements, found dst f32[4] and src "
+                          "f32[5]"));
+  EXPECT_THAT(kernels_.Cast(*stream_, four, five), wants);
+  EXPECT_THAT(kernels_.Add(*stream_, four, five), wants);
+  EXPECT_THAT(kernels_.AccumulateScaled(*stream_, four, five, 1), wants);
+}
+
+TEST_F(KernelsTest, FlatKernelsTakeOtherShapesOfAsManyElements) {
+  const TensorView dst = View("f32[2,3]");
+  const TensorView src =
+      TensorView(memory_ + 512, TensorMeta::Parse("f32[6]").value());
+  std::iota(src.as<float>(), src.as<float>() + 6, 1.0f);
+  EXPECT_OK(kernels_.Cast(*stream_, dst, src));
+  EXPECT_OK(kernels_.Add(*stream_, dst, src));
+  EXPECT_OK(kernels_.AccumulateScaled(*stream_, dst, src, 0.5));
+  EXPECT_THAT(std::vector(dst.as<float>(), dst.as<float>() + 6),
+              ElementsAre(2.5f, 5, 7.5f, 10, 12.5f, 15));
+}
+
+TEST_F(KernelsTest, FlatKernelsRejectStrides) {
+  const TensorView dense = View("f32[2,3]");
+  const TensorView gaps = Strided("f32[2,3]", {8, 1});
+  const auto wants =
+      StatusIs(kInvalid, HasSubstr("wants contiguous views, found f32[2,3] "
+                                   "strides (8,1)"));
+  EXPECT_THAT(kernels_.Cast(*stream_, dense, gaps), wants);
+  EXPECT_THAT(kernels_.Cast(*stream_, gaps, dense), wants);
+  EXPECT_THAT(kernels_.Scale(*stream_, gaps, 2), wants);
+  EXPECT_THAT(kernels_.Add(*stream_, gaps, dense), wants);
+  EXPECT_THAT(kernels_.AccumulateScaled(*stream_, dense, gaps, 1), wants);
+  EXPECT_THAT(kernels_.CopyFromHost(*stream_, gaps, memory_ + 512), wants);
+  EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_ + 512, gaps), wants);
+  EXPECT_OK(kernels_.Fill(*stream_, gaps, 1));
+  EXPECT_OK(kernels_.Copy(*stream_, gaps, gaps));
+}
+
+TEST_F(KernelsTest, CopiesFromAndToTheHost) {
+  const std::vector<float> in = {1, 2, 3, 4, 5, 6};
+  std::vector<float> out(6);
+  const TensorView x = View("f32[2,3]");
+  EXPECT_OK(kernels_.CopyFromHost(*stream_, x, in.data()));
+  EXPECT_OK(kernels_.CopyToHost(*stream_, out.data(), x));
+  EXPECT_EQ(out, in);
+  const TensorView none(nullptr, TensorMeta::Parse("f32[0]").value());
+  EXPECT_OK(kernels_.CopyFromHost(*stream_, none, nullptr));
+  EXPECT_OK(kernels_.CopyToHost(*stream_, nullptr, none));
+}
+
+TEST_F(KernelsTest, ReturnsTheStreamsError) {
+  stream_->Launch({.name = "fail"}, [] { return absl::DataLossError("lost"); })
+      .IgnoreError();
+  const auto lost = StatusIs(absl::StatusCode::kDataLoss, "lost");
+  const TensorView x = View("f32[4]");
+  EXPECT_THAT(kernels_.Fill(*stream_, x, 1), lost);
+  EXPECT_THAT(kernels_.Copy(*stream_, x, x), lost);
+  EXPECT_THAT(kernels_.Cast(*stream_, x, x), lost);
+  EXPECT_THAT(kernels_.Scale(*stream_, x, 1), lost);
+  EXPECT_THAT(kernels_.Add(*stream_, x, x), lost);
+  EXPECT_THAT(kernels_.AccumulateScaled(*stream_, x, x, 1), lost);
+  EXPECT_THAT(kernels_.CopyFromHost(*stream_, x, memory_), lost);
+  EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_, x), lost);
+  EXPECT_EQ(x.as<float>()[0], 0);
+}
+
+// What race detectors and simulators get to see.
+TEST_F(KernelsTest, DescribesWhatItReadsAndWrites) {
+  const TensorView x = View("f32[4]");
+  const TensorView y(memory_ + 512, TensorMeta::Parse("f32[4]").value());
+  const TensorView gaps = Strided("f32[2,3]", {8, 1});
+  const float host[4] = {1, 2, 3, 4};
+  float back[4] = {};
+  RecordingStream stream(device_);
+  EXPECT_OK(kernels_.CopyFromHost(stream, y, host));
+  EXPECT_OK(kernels_.Fill(stream, gaps, 1));
+  EXPECT_OK(kernels_.Copy(stream, x, y));
+  EXPECT_OK(kernels_.Cast(stream, x, y));
+  EXPECT_OK(kernels_.Scale(stream, x, 2));
+  EXPECT_OK(kernels_.Add(stream, x, y));
+  EXPECT_OK(kernels_.AccumulateScaled(stream, x, y, 2));
+  EXPECT_OK(kernels_.CopyToHost(stream, back, x));
+
+  std::vector<std::string> seen;
+  const auto list = [&](const std::vector<MemoryRange>& ranges) {
+    std::string text;
+    for (const MemoryRange& range : ranges) {
+      absl::StrAppend(&text, range.begin == x.data() ? "x" : "y", range.bytes);
+    }
+    return text;
+  };
+  for (auto& launch : stream.launches) {
+    seen.push_back(absl::StrCat(launch.name, " reads ", list(launch.reads),
+                                " writes ", list(launch.writes), " moves ",
+                                launch.bytes, " flops ", launch.flops));
+    EXPECT_OK(launch.body());
+  }
+  EXPECT_THAT(seen,
+              ElementsAre("copy_from_host reads  writes y16 moves 16 flops 0",
+                          "fill reads  writes x44 moves 24 flops 0",
+                          "copy reads y16 writes x16 moves 32 flops 0",
+                          "cast reads y16 writes x16 moves 32 flops 0",
+                          "scale reads x16 writes x16 moves 32 flops 4",
+                          "add reads x16y16 writes x16 moves 48 flops 4",
+                          "accumulate_scaled reads x16y16 writes x16 moves 48 "
+                          "flops 8",
+                          "copy_to_host reads x16 writes  moves 16 flops 0"));
+  // ((y * 2) + y) + y * 2
+  EXPECT_THAT(back, ElementsAre(5, 10, 15, 20));
+}
+
+}  // namespace
+}  // namespace tessera

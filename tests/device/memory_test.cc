@@ -1,0 +1,216 @@
+#include "tessera/device/memory.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/device/cpu/cpu_device.h"
+#include "tests/device/recording_stream.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::RecordingStream;
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+MemoryUsage Usage(int64_t current, int64_t peak, int64_t allocations) {
+  return {
+      .current_bytes = current, .peak_bytes = peak, .allocations = allocations};
+}
+
+TEST(MemoryAccountantTest, CountsInAllAndByTag) {
+  MemoryAccountant accountant;
+  accountant.Add("grad", 10);
+  accountant.Add("weight", 5);
+  accountant.Remove("grad", 10);
+  accountant.Add("weight", 2);
+  const MemoryReport report = accountant.Report();
+  EXPECT_EQ(report.total, Usage(7, 15, 3));
+  ASSERT_EQ(report.by_tag.size(), 2);
+  EXPECT_EQ(report.by_tag.at("grad"), Usage(0, 10, 1));
+  EXPECT_EQ(report.by_tag.at("weight"), Usage(7, 7, 2));
+}
+
+TEST(MemoryAccountantTest, CountsAllocationsWithoutBytes) {
+  MemoryAccountant accountant;
+  accountant.Add("empty", 0);
+  EXPECT_EQ(accountant.Report().total, Usage(0, 0, 1));
+  EXPECT_EQ(accountant.Report().by_tag.at("empty"), Usage(0, 0, 1));
+}
+
+TEST(MemoryAccountantTest, ResetPeaksKeepsWhatIsAllocated) {
+  MemoryAccountant accountant;
+  accountant.Add("a", 8);
+  accountant.Add("b", 4);
+  accountant.Remove("a", 8);
+  accountant.ResetPeaks();
+  EXPECT_EQ(accountant.Report().total, Usage(4, 4, 2));
+  EXPECT_EQ(accountant.Report().by_tag.at("a"), Usage(0, 0, 1));
+  EXPECT_EQ(accountant.Report().by_tag.at("b"), Usage(4, 4, 1));
+}
+
+TEST(MemoryAccountantTest, AddWithinStopsAboveTheLimit) {
+  MemoryAccountant accountant;
+  EXPECT_TRUE(accountant.AddWithin(10, "a", 6));
+  EXPECT_FALSE(accountant.AddWithin(10, "b", 5));
+  EXPECT_FALSE(accountant.AddWithin(10, "b", INT64_MAX));
+  EXPECT_EQ(accountant.Report().total, Usage(6, 6, 1));
+  EXPECT_EQ(accountant.Report().by_tag.count("b"), 0);
+  EXPECT_TRUE(accountant.AddWithin(10, "b", 4));
+  EXPECT_TRUE(accountant.AddWithin(10, "b", 0));
+  EXPECT_EQ(accountant.Report().total, Usage(10, 10, 3));
+}
+
+TEST(MemoryAccountantTest, CountsFromManyThreads) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 500;
+  MemoryAccountant accountant;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&accountant] {
+      for (int i = 0; i < kRounds; ++i) {
+        accountant.Add("x", 3);
+        accountant.Remove("x", 2);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const MemoryUsage total = accountant.Report().total;
+  EXPECT_EQ(total.current_bytes, kThreads * kRounds);
+  EXPECT_EQ(total.allocations, kThreads * kRounds);
+  EXPECT_LE(total.peak_bytes, kThreads * (kRounds + 2));
+}
+
+TEST(BufferTest, IsAlignedAndWritable) {
+  CpuDevice device;
+  for (int64_t bytes : {1, 2, 127, 128, 129, 4096, 100'001}) {
+    ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(bytes, "x"));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 128, 0);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(buffer.tag(), "x");
+    EXPECT_FALSE(buffer.empty());
+    std::memset(buffer.data(), 0x5a, bytes);
+  }
+  EXPECT_EQ(device.memory().total.current_bytes, 0);
+  EXPECT_EQ(device.memory().total.peak_bytes, 100'001);
+}
+
+TEST(BufferTest, MovesTheAllocation) {
+  CpuDevice device;
+  ASSERT_OK_AND_ASSIGN(Buffer a, device.Allocate(10, "a"));
+  ASSERT_OK_AND_ASSIGN(Buffer b, device.Allocate(20, "b"));
+  const void* data = a.data();
+  b = std::move(a);
+  EXPECT_TRUE(a.empty());  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(a.data(), nullptr);
+  EXPECT_EQ(a.bytes(), 0);
+  EXPECT_EQ(b.data(), data);
+  EXPECT_EQ(b.bytes(), 10);
+  EXPECT_EQ(b.tag(), "a");
+  EXPECT_EQ(device.memory().by_tag.at("b").current_bytes, 0);
+
+  const Buffer c(std::move(b));
+  EXPECT_TRUE(b.empty());  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(c.data(), data);
+  EXPECT_EQ(device.memory().total, Usage(10, 30, 2));
+}
+
+TEST(BufferTest, ResetsOnce) {
+  CpuDevice device;
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(10, "a"));
+  buffer.Reset();
+  EXPECT_TRUE(buffer.empty());
+  buffer.Reset();
+  Buffer().Reset();
+  EXPECT_EQ(device.memory().total, Usage(0, 10, 1));
+}
+
+TEST(BufferTest, ResetAfterLaunchesTheFree) {
+  CpuDevice device;
+  RecordingStream stream(device);
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(10, "a"));
+  const void* data = buffer.data();
+  buffer.ResetAfter(stream);
+  EXPECT_TRUE(buffer.empty());
+  EXPECT_EQ(device.memory().total, Usage(0, 10, 1));
+  ASSERT_EQ(stream.launches.size(), 1);
+  ASSERT_EQ(stream.launches[0].writes.size(), 1);
+  EXPECT_EQ(stream.launches[0].writes[0].begin, data);
+  EXPECT_EQ(stream.launches[0].writes[0].bytes, 10);
+  static_cast<char*>(const_cast<void*>(data))[9] = 1;  // not yet freed
+}
+
+TEST(DeviceTest, AllocatesNoBytes) {
+  CpuDevice device;
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(0, "none"));
+  EXPECT_FALSE(buffer.empty());
+  EXPECT_EQ(buffer.bytes(), 0);
+  EXPECT_EQ(device.memory().by_tag.at("none"), Usage(0, 0, 1));
+}
+
+TEST(DeviceTest, RejectsNegativeBytes) {
+  CpuDevice device;
+  EXPECT_THAT(device.Allocate(-1, "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "device: want at least 0 bytes for 'x', found -1"));
+  EXPECT_EQ(device.memory().total, Usage(0, 0, 0));
+}
+
+TEST(DeviceTest, StopsAtTheLimit) {
+  CpuDevice device({.memory_limit_bytes = 100});
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(70, "weight"));
+  EXPECT_THAT(device.Allocate(31, "main_grad"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "device: no memory for 31 bytes of 'main_grad' on cpu: "
+                       "70 bytes in use, limit 100"));
+  EXPECT_EQ(device.memory().total, Usage(70, 70, 1));
+  EXPECT_OK(device.Allocate(30, "main_grad"));
+  buffer.Reset();
+  EXPECT_OK(device.Allocate(100, "main_grad"));
+}
+
+TEST(DeviceTest, ResetMemoryPeaks) {
+  CpuDevice device;
+  EXPECT_OK(device.Allocate(30, "x"));
+  device.ResetMemoryPeaks();
+  EXPECT_EQ(device.memory().total, Usage(0, 0, 1));
+}
+
+// Has no memory at all.
+class BareDevice final : public Device {
+ public:
+  std::string name() const override { return "bare"; }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(
+      absl::string_view) override {
+    return absl::UnimplementedError("no streams");
+  }
+  Kernels& kernels() override { std::abort(); }
+  int64_t NowNanos() const override { return 0; }
+
+ private:
+  void* DoAllocate(int64_t) override { return nullptr; }
+  void DoFree(void*, int64_t, Stream*) override { std::abort(); }
+};
+
+TEST(DeviceTest, SaysWhenTheSystemHasNoMemory) {
+  BareDevice device;
+  EXPECT_THAT(device.Allocate(5, "x"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("5 bytes of 'x' on bare"),
+                             HasSubstr("0 bytes in use, no limit"))));
+  EXPECT_EQ(device.memory().total.current_bytes, 0);
+  EXPECT_OK(device.Allocate(0, "x"));
+}
+
+}  // namespace
+}  // namespace tessera

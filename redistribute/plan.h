@@ -35,7 +35,8 @@ bool Communicates(StepKind kind);
 
 // One step. Bytes and messages are the most that any rank sends or receives;
 // a collective over n ranks counts n - 1 messages. Bytes are those of the
-// direct algorithm, in which every rank gets each piece from its owner.
+// direct algorithm, in which every rank gets each piece from its owner. What
+// does not fit int64 counts as its greatest value.
 struct Step {
   StepKind kind = StepKind::kRelabel;
   absl::InlinedVector<int, 2> axes;  // mesh axes of `before`
@@ -45,7 +46,8 @@ struct Step {
   int64_t messages = 0;
   int64_t time_ps = 0;  // predicted, picoseconds
 
-  std::string Name() const;  // "RS(dp)"
+  // "RS(dp)"; several axes are separated by commas.
+  std::string Name() const;
   friend bool operator==(const Step&, const Step&) = default;
 };
 
@@ -70,7 +72,10 @@ class Plan {
   int64_t time_ps() const;
 
   // The most bytes that one rank needs for what lies between source and
-  // target: all that is live during a step but is neither.
+  // target: all that is live during a step but is neither. At most two buffers
+  // are, what a step reads and what it writes; steps that leave a rank its
+  // elements work in place, slices of the source are views of it, and the last
+  // steps work in the target.
   int64_t workspace_bytes() const;
 
   // "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]"

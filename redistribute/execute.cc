@@ -1,0 +1,208 @@
+#include "tessera/redistribute/execute.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/device/device.h"
+#include "tessera/redistribute/storage.h"
+#include "tessera/tensor/index.h"
+
+namespace tessera {
+namespace {
+
+using internal::Storage;
+
+absl::Status CheckView(absl::string_view what, const TensorView& view,
+                       const Layout& layout, int rank) {
+  const TensorMeta wanted = layout.LocalMeta(rank);
+  if (view.meta() == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "redistribute: on rank ", rank, " the ", what, " of ", layout.ToString(),
+      " on mesh '", layout.mesh().ToString(), "' wants a view of ",
+      wanted.ToString(), ", found ", view.meta().ToString()));
+}
+
+// x op identity is x, bit for bit: x + -0.0 keeps the sign of zeros. Sum and
+// product only.
+double IdentityOf(ReduceOp op) { return op == ReduceOp::kProduct ? 1.0 : -0.0; }
+
+// True if all coordinates of an axis keep the value when Replicate becomes
+// Partial; else that at 0 does, and the others hold the identity.
+bool AllKeepTheValue(ReduceOp op) {
+  return op == ReduceOp::kAvg || op == ReduceOp::kMin || op == ReduceOp::kMax;
+}
+
+// Kernels::Scale for views with any strides.
+absl::Status ScaleStrided(Stream& stream, const TensorView& view,
+                          double factor) {
+  if (view.IsContiguous()) {
+    return stream.device().kernels().Scale(stream, view, factor);
+  }
+  int dim = 0;
+  while (view.shape().extent(dim) == 1) ++dim;
+  for (int64_t i = 0; i < view.shape().extent(dim); ++i) {
+    TESSERA_RETURN_IF_ERROR(
+        ScaleStrided(stream, view.Slice(dim, {i, i + 1}), factor));
+  }
+  return absl::OkStatus();
+}
+
+// One rank's way through a plan.
+class PlanRun {
+ public:
+  // REQUIRES: the views are those of this rank; `coords` are its own.
+  PlanRun(MeshCoords coords, const TensorView& source, const TensorView& target,
+          CommSet& comms, Stream& stream)
+      : coords_(std::move(coords)),
+        target_(target),
+        comms_(comms),
+        stream_(stream),
+        value_(source) {}
+  ~PlanRun() { workspace_.ResetAfter(stream_); }
+  PlanRun(const PlanRun&) = delete;
+  PlanRun& operator=(const PlanRun&) = delete;
+
+  absl::Status Run(const Plan& plan) {
+    const std::vector<Storage> storage = internal::StorageOfSteps(plan.steps());
+    for (size_t i = 0; i < storage.size(); ++i) {
+      TESSERA_RETURN_IF_ERROR(RunStep(plan.steps()[i], storage[i]));
+    }
+    // Without a step that writes, the value is in the source still.
+    const bool in_source =
+        storage.empty() || storage.back() == Storage::kSource;
+    return in_source ? Copy(target_, value_) : absl::OkStatus();
+  }
+
+ private:
+  absl::Status RunStep(const Step& step, Storage storage) {
+    switch (storage) {
+      case Storage::kSource:
+        if (step.kind == StepKind::kSlice) value_ = OwnPiece(step, value_);
+        return absl::OkStatus();
+      case Storage::kWorkspace:
+        return Write(step, value_);
+      case Storage::kTarget:
+        TESSERA_RETURN_IF_ERROR(Write(step, target_));
+        value_ = target_;
+        workspace_.ResetAfter(stream_);
+        return absl::OkStatus();
+      case Storage::kNewBuffer:
+        return WriteToNewBuffer(step);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteToNewBuffer(const Step& step) {
+    const TensorMeta meta = step.after.LocalMeta(comms_.rank());
+    TESSERA_ASSIGN_OR_RETURN(Buffer buffer, stream_.device().Allocate(
+                                                meta.num_bytes(), "workspace"));
+    const TensorView out(buffer.data(), meta);
+    // Both buffers go back in stream order, whatever comes of the step.
+    std::swap(workspace_, buffer);
+    const absl::Status written = Write(step, out);
+    buffer.ResetAfter(stream_);
+    value_ = out;
+    return written;
+  }
+
+  // Makes `out` of the value. `out` is the value where the step works in
+  // place.
+  absl::Status Write(const Step& step, const TensorView& out) {
+    switch (step.kind) {
+      case StepKind::kRelabel:
+        return absl::OkStatus();
+      case StepKind::kSlice:
+        return Copy(out, OwnPiece(step, value_));
+      case StepKind::kFill:
+        return Fill(step, out);
+      case StepKind::kScale:
+        return Scale(step, out);
+      case StepKind::kAllGather:
+      case StepKind::kReduceScatter:
+      case StepKind::kAllReduce:
+      case StepKind::kAllToAll:
+        return Communicate(step, out);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Communicate(const Step& step, const TensorView& out) {
+    TESSERA_ASSIGN_OR_RETURN(
+        Communicator * group,
+        comms_.Get(step.before.mesh(), step.axes, stream_));
+    const Placement& before = step.before.placement(step.axes.front());
+    const Placement& after = step.after.placement(step.axes.front());
+    switch (step.kind) {
+      case StepKind::kAllGather:
+        return group->AllGather(value_, out, before.dim());
+      case StepKind::kReduceScatter:
+        return group->ReduceScatter(before.op(), value_, out, after.dim());
+      case StepKind::kAllReduce:
+        return group->AllReduce(before.op(), value_, out);
+      default:
+        return group->AllToAll(value_, after.dim(), {}, out, before.dim(), {});
+    }
+  }
+
+  absl::Status Fill(const Step& step, const TensorView& out) {
+    const int axis = step.axes.front();
+    const ReduceOp op = step.after.placement(axis).op();
+    const bool was_shard = step.before.placement(axis).is_shard();
+    const bool keeps = AllKeepTheValue(op) || coords_[axis] == 0;
+    if (!was_shard && keeps) return Copy(out, value_);
+    TESSERA_RETURN_IF_ERROR(
+        stream_.device().kernels().Fill(stream_, out, IdentityOf(op)));
+    return was_shard ? Copy(OwnPiece(step, out), value_) : absl::OkStatus();
+  }
+
+  absl::Status Scale(const Step& step, const TensorView& out) {
+    const int axis = step.axes.front();
+    const double size = step.before.mesh().axis(axis).size;
+    const bool to_avg = step.after.placement(axis).op() == ReduceOp::kAvg;
+    TESSERA_RETURN_IF_ERROR(Copy(out, value_));
+    return ScaleStrided(stream_, out, to_avg ? size : 1.0 / size);
+  }
+
+  // The piece of `whole` that is this rank's where the step's axis shards.
+  TensorView OwnPiece(const Step& step, const TensorView& whole) const {
+    const int axis = step.axes.front();
+    const Placement& before = step.before.placement(axis);
+    const int dim =
+        before.is_shard() ? before.dim() : step.after.placement(axis).dim();
+    return whole.Slice(
+        dim, CeilSplit(whole.shape().extent(dim),
+                       step.before.mesh().axis(axis).size, coords_[axis]));
+  }
+
+  absl::Status Copy(const TensorView& out, const TensorView& in) {
+    if (out.data() == in.data()) return absl::OkStatus();  // in place
+    return stream_.device().kernels().Copy(stream_, out, in);
+  }
+
+  const MeshCoords coords_;
+  const TensorView target_;
+  CommSet& comms_;
+  Stream& stream_;
+  TensorView value_;  // where the value lies between two steps
+  Buffer workspace_;  // what it lies in, where that is workspace
+};
+
+}  // namespace
+
+absl::Status Execute(const Plan& plan, const TensorView& source,
+                     const TensorView& target, CommSet& comms, Stream& stream) {
+  const int rank = comms.rank();
+  const std::optional<MeshCoords> coords = plan.source().mesh().CoordsOf(rank);
+  if (!coords.has_value()) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(CheckView("source", source, plan.source(), rank));
+  TESSERA_RETURN_IF_ERROR(CheckView("target", target, plan.target(), rank));
+  return PlanRun(*coords, source, target, comms, stream).Run(plan);
+}
+
+}  // namespace tessera

@@ -1,0 +1,179 @@
+#include "tessera/redistribute/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tessera/base/checked_math.h"
+#include "tessera/redistribute/storage.h"
+
+namespace tessera {
+namespace {
+
+int64_t SaturatingAdd(int64_t a, int64_t b) {
+  return CheckedAdd(a, b).value_or(std::numeric_limits<int64_t>::max());
+}
+
+int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
+  int64_t sum = 0;
+  for (const Step& step : steps) sum = SaturatingAdd(sum, step.*figure);
+  return sum;
+}
+
+std::string AxisNames(const Step& step) {
+  return absl::StrJoin(step.axes, ",", [&](std::string* out, int axis) {
+    absl::StrAppend(out, step.before.mesh().axis(axis).name);
+  });
+}
+
+// Columns of text, then columns of numbers.
+constexpr int kTextColumns = 3;
+using TableRow = std::array<std::string, 6>;
+
+TableRow RowOf(const Step& step) {
+  return {std::string(StepKindName(step.kind)),
+          AxisNames(step),
+          absl::StrCat(step.before.PlacementsToString(), " -> ",
+                       step.after.PlacementsToString()),
+          absl::StrCat(step.bytes_received),
+          absl::StrCat(step.messages),
+          absl::StrCat(step.time_ps)};
+}
+
+std::string FormatTable(absl::Span<const TableRow> rows) {
+  std::array<size_t, std::tuple_size_v<TableRow>> widths = {};
+  for (const TableRow& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      widths[c] = std::max(widths[c], row[c].size());
+    }
+  }
+  std::string text;
+  for (const TableRow& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(widths[c] - row[c].size(), ' ');
+      absl::StrAppend(&text, c == 0 ? "" : "  ",
+                      c < kTextColumns ? row[c] + padding : padding + row[c]);
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::string_view StepKindName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRelabel:
+      return "relabel";
+    case StepKind::kSlice:
+      return "slice";
+    case StepKind::kFill:
+      return "fill";
+    case StepKind::kScale:
+      return "scale";
+    case StepKind::kAllGather:
+      return "all_gather";
+    case StepKind::kReduceScatter:
+      return "reduce_scatter";
+    case StepKind::kAllReduce:
+      return "all_reduce";
+    case StepKind::kAllToAll:
+      return "all_to_all";
+  }
+  return "";
+}
+
+absl::string_view StepKindShortName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRelabel:
+      return "RL";
+    case StepKind::kSlice:
+      return "SL";
+    case StepKind::kFill:
+      return "FI";
+    case StepKind::kScale:
+      return "SC";
+    case StepKind::kAllGather:
+      return "AG";
+    case StepKind::kReduceScatter:
+      return "RS";
+    case StepKind::kAllReduce:
+      return "AR";
+    case StepKind::kAllToAll:
+      return "A2A";
+  }
+  return "";
+}
+
+bool Communicates(StepKind kind) {
+  switch (kind) {
+    case StepKind::kRelabel:
+    case StepKind::kSlice:
+    case StepKind::kFill:
+    case StepKind::kScale:
+      return false;
+    case StepKind::kAllGather:
+    case StepKind::kReduceScatter:
+    case StepKind::kAllReduce:
+    case StepKind::kAllToAll:
+      return true;
+  }
+  return false;
+}
+
+std::string Step::Name() const {
+  return absl::StrCat(StepKindShortName(kind), "(", AxisNames(*this), ")");
+}
+
+int64_t Plan::bytes_received() const {
+  return SumOverSteps(steps_, &Step::bytes_received);
+}
+
+int64_t Plan::launches() const {
+  return std::count_if(steps_.begin(), steps_.end(),
+                       [](const Step& s) { return Communicates(s.kind); });
+}
+
+int64_t Plan::time_ps() const { return SumOverSteps(steps_, &Step::time_ps); }
+
+int64_t Plan::workspace_bytes() const {
+  const std::vector<internal::Storage> storage =
+      internal::StorageOfSteps(steps_);
+  int64_t held = 0;
+  int64_t most = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (storage[i] != internal::Storage::kNewBuffer) continue;
+    const Layout& layout = steps_[i].after;
+    // Beside a ragged cut no step changes what ranks hold, so that none needs
+    // a buffer: the largest region is that at coordinate 0.
+    const int64_t bytes =
+        layout.LargestRegion().num_elements() * SizeOf(layout.dtype());
+    most = std::max(most, SaturatingAdd(held, bytes));
+    held = bytes;
+  }
+  return most;
+}
+
+std::string Plan::ToString() const {
+  std::string text = source_.PlacementsToString();
+  for (const Step& step : steps_) {
+    absl::StrAppend(&text, " -", step.Name(), "-> ",
+                    step.after.PlacementsToString());
+  }
+  return text;
+}
+
+std::string Plan::ToTable() const {
+  std::vector<TableRow> rows;
+  rows.push_back(
+      {"step", "axes", "before -> after", "bytes", "messages", "time_ps"});
+  for (const Step& step : steps_) rows.push_back(RowOf(step));
+  rows.push_back({"total", "", "", absl::StrCat(bytes_received()),
+                  absl::StrCat(SumOverSteps(steps_, &Step::messages)),
+                  absl::StrCat(time_ps())});
+  return FormatTable(rows);
+}
+
+}  // namespace tessera

@@ -38,10 +38,10 @@ class BufferGroup {
   struct Options {
     // The data-parallel mesh axes, by index, in the caller's order (outer
     // before inner). BufferPlacements are in this order.
-    std::vector<int> axes;
+    std::vector<int> axes = {};
     // The order in which Flat axes cut, first cut first: a permutation of
     // `axes`. Empty: the last of `axes` cuts first.
-    std::vector<int> cut_order;
+    std::vector<int> cut_order = {};
     // How many axes of the cut order are Flat in some buffer of the group. The
     // flat layout has as many parts as these axes have coordinates.
     int num_flat_axes = 0;
@@ -60,12 +60,14 @@ class BufferGroup {
   const DeviceMesh& mesh() const { return mesh_; }
   absl::Span<const int> axes() const { return options_.axes; }
   absl::Span<const int> cut_order() const { return options_.cut_order; }
+  DType narrowest() const { return options_.narrowest; }
   const FlatLayout& flat_layout() const { return flat_layout_; }
   int num_tensors() const { return static_cast<int>(tensors_.size()); }
   const Tensor& tensor(int i) const { return tensors_[i]; }
 
-  // The placement of mesh axis `axis` in a list that is in the order of
-  // axes(). REQUIRES: axis is one of axes().
+  // The place of mesh axis `axis` in axes(), and its placement in a list that
+  // is in their order. REQUIRES: axis is one of axes().
+  int IndexOf(int axis) const;
   const BufferPlacement& PlacementOf(
       absl::Span<const BufferPlacement> placements, int axis) const;
 
@@ -77,6 +79,9 @@ class BufferGroup {
   // How many axes are Flat: the first so many of cut_order().
   // REQUIRES: Validate(placements) is OK, here and below.
   int NumFlat(absl::Span<const BufferPlacement> placements) const;
+
+  // How many elements of the flat layout each rank holds.
+  int64_t RangeSize(absl::Span<const BufferPlacement> placements) const;
 
   // The elements of the flat layout that `rank` holds: the whole, cut in equal
   // parts by the Flat axes in cut order. ERRORS: InvalidArgument for a rank

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -108,9 +109,35 @@ class DBuffer {
   void ResetAfter(Stream& stream);
 
  private:
+  struct Change {
+    int axis;
+    BufferPlacement from;
+    BufferPlacement to;
+  };
+
   DBuffer(std::shared_ptr<const BufferGroup> group, BufferPlacements placements,
           DType dtype, int rank, Interval capacity, void* memory,
           Buffer storage);
+
+  // A stretch of the flat layout. REQUIRES: it is inside capacity().
+  TensorView View(Interval stretch) const;
+  // The stretch that TensorPiece(i) views, inside range().
+  Interval TensorStretch(int i) const;
+
+  absl::Status CheckLikeTarget(const DBuffer& target) const;
+  // The changes that lead to `target`, in ConvertTo's order.
+  std::vector<Change> ChangesTo(absl::Span<const BufferPlacement> target) const;
+  // Makes one change in this buffer's memory. `held` is what range() covers,
+  // here or, for a gather, elsewhere.
+  absl::Status Apply(const Change& change, const TensorView& held,
+                     CommSet& comms, Stream& stream);
+  absl::Status Communicate(const Change& change, const TensorView& send,
+                           const TensorView& recv, CommSet& comms,
+                           Stream& stream) const;
+  // Makes range() the one part of a sum over next_range that is not identities.
+  absl::Status FillIdentities(const Change& change, Interval next_range,
+                              Stream& stream) const;
+  absl::Status Fill(Interval stretch, double value, Stream& stream) const;
 
   std::shared_ptr<const BufferGroup> group_;
   BufferPlacements placements_;

@@ -214,12 +214,10 @@ std::vector<RaggedCut> SomeCuts(int64_t parts, int64_t extent,
 // Elements of the largest box that the Shard axes leave.
 int64_t LargestBox(const Shape& shape, const DeviceMesh& mesh,
                    const Instance& instance) {
-  Placements shards = instance.placements;
-  for (int axis : instance.ragged) shards[axis] = Placement();
-  return static_cast<int64_t>(ReferenceElements(shape, mesh, shards,
-                                                instance.order, {},
-                                                MeshCoords(mesh.num_axes(), 0))
-                                  .size());
+  const Elements box =
+      ReferenceElements(shape, mesh, instance.placements, instance.order,
+                        /*ragged=*/{}, MeshCoords(mesh.num_axes(), 0));
+  return static_cast<int64_t>(box.size());
 }
 
 // Checks `instance` with its ragged axes cut in every order by several cuts.
@@ -240,29 +238,50 @@ void CheckRaggedInstance(const TensorMeta& meta, const DeviceMesh& mesh,
       std::next_permutation(instance.ragged.begin(), instance.ragged.end()));
 }
 
-// Checks these kinds of placements (a dim to shard, or one of the two below)
-// in every order of cutting.
+// A tensor dim to shard, or one of these.
 constexpr int kPartial = -1;
 constexpr int kReplicate = -2;
 constexpr int kRagged = -3;
 
+// With axes cut in mesh-axis order; ragged axes are placed later.
+Instance InstanceOf(const std::vector<int>& kinds) {
+  Instance instance;
+  for (int axis = 0; axis < static_cast<int>(kinds.size()); ++axis) {
+    instance.order.push_back(axis);
+    switch (kinds[axis]) {
+      case kPartial:
+        instance.placements.push_back(Placement::Partial());
+        break;
+      case kReplicate:
+        instance.placements.push_back(Placement::Replicate());
+        break;
+      case kRagged:
+        instance.placements.push_back(Placement::Replicate());
+        instance.ragged.push_back(axis);
+        break;
+      default:
+        instance.placements.push_back(Placement::Shard(kinds[axis]));
+    }
+  }
+  return instance;
+}
+
+// Checks `instance` with its ragged axes, if any, in all ways.
+void CheckAllCuts(const TensorMeta& meta, const DeviceMesh& mesh,
+                  const Instance& instance, std::mt19937& random) {
+  if (instance.ragged.empty()) {
+    CheckInstance(meta, mesh, instance);
+  } else {
+    CheckRaggedInstance(meta, mesh, instance, random);
+  }
+}
+
+// Checks these kinds of placements in every order of cutting.
 void CheckKinds(const TensorMeta& meta, const DeviceMesh& mesh,
                 const std::vector<int>& kinds, std::mt19937& random) {
-  Instance instance;
-  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-    const int kind = kinds[axis];
-    instance.order.push_back(axis);
-    instance.placements.push_back(
-        kind >= 0 ? Placement::Shard(kind)
-                  : (kind == kPartial ? Placement::Partial() : Placement()));
-    if (kind == kRagged) instance.ragged.push_back(axis);
-  }
+  Instance instance = InstanceOf(kinds);
   do {
-    if (instance.ragged.empty()) {
-      CheckInstance(meta, mesh, instance);
-    } else {
-      CheckRaggedInstance(meta, mesh, instance, random);
-    }
+    CheckAllCuts(meta, mesh, instance, random);
   } while (std::next_permutation(instance.order.begin(), instance.order.end()));
 }
 
@@ -301,42 +320,42 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LayoutPropertyTest,
                                            "a=2:3,b=2:1@4"));
 
 // Larger tensors and meshes, at random.
+
+// Up to four axes of up to four ranks, in any order, with gaps between ranks.
+DeviceMesh RandomMesh(std::mt19937& random) {
+  std::vector<MeshAxis> axes;
+  int stride = 1;
+  for (char name : absl::string_view("abcd").substr(0, 1 + random() % 4)) {
+    const int size = 1 + static_cast<int>(random() % 4);
+    axes.push_back({std::string(1, name), size, stride});
+    stride = stride * size + static_cast<int>(random() % 2);
+  }
+  std::shuffle(axes.begin(), axes.end(), random);
+  return DeviceMesh::CreateAffine(axes, static_cast<int>(random() % 3)).value();
+}
+
+TensorMeta RandomMeta(std::mt19937& random) {
+  Dims extents(random() % 4);
+  for (int64_t& extent : extents) extent = static_cast<int64_t>(random() % 12);
+  return TensorMeta::Create(DType::kBF16, extents).value();
+}
+
 TEST(LayoutRandomTest, RegionsPartitionTheTensorAsDefined) {
   constexpr uint32_t kSeed = 20240612;
   SCOPED_TRACE(kSeed);
   std::mt19937 random(kSeed);
-  const auto below = [&random](int n) {
-    return static_cast<int>(random() % n);
-  };
-  for (int round = 0; round < 300; ++round) {
-    std::vector<MeshAxis> axes;
-    int stride = 1;
-    for (int i = 1 + below(4); i > 0; --i) {
-      axes.push_back(
-          {std::string(1, static_cast<char>('a' + i)), 1 + below(4), stride});
-      stride = stride * axes.back().size + below(2);
+  for (int round = 0; round < 500; ++round) {
+    const DeviceMesh mesh = RandomMesh(random);
+    const TensorMeta meta = RandomMeta(random);
+    std::vector<int> kinds(mesh.num_axes());
+    for (int& kind : kinds) {
+      kind =
+          kRagged + static_cast<int>(random() % (3 + meta.shape().num_dims()));
     }
-    std::shuffle(axes.begin(), axes.end(), random);
-    ASSERT_OK_AND_ASSIGN(const DeviceMesh mesh,
-                         DeviceMesh::CreateAffine(axes, below(3)));
-    Dims extents;
-    for (int i = below(4); i > 0; --i) extents.push_back(below(12));
-    ASSERT_OK_AND_ASSIGN(const TensorMeta meta,
-                         TensorMeta::Create(DType::kBF16, extents));
-    Instance instance;
-    for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-      const int kind = kRagged + below(3 + static_cast<int>(extents.size()));
-      instance.order.push_back(axis);
-      instance.placements.push_back(kind >= 0 ? Placement::Shard(kind)
-                                              : Placement());
-      if (kind == kRagged) instance.ragged.push_back(axis);
-    }
+    Instance instance = InstanceOf(kinds);
     std::shuffle(instance.order.begin(), instance.order.end(), random);
-    if (instance.ragged.empty()) {
-      CheckInstance(meta, mesh, instance);
-    } else {
-      CheckRaggedInstance(meta, mesh, instance, random);
-    }
+    CheckAllCuts(meta, mesh, instance, random);
+    if (HasFatalFailure()) return;
   }
 }
 

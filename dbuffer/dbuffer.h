@@ -42,15 +42,17 @@ namespace tessera {
 class DBuffer {
  public:
   // Memory for what `placements` says `rank` holds, filled with zeros on
-  // `stream`. ERRORS: InvalidArgument from BufferGroup::Validate, or for a
-  // dtype narrower than the group's narrowest; ResourceExhausted.
+  // `stream`. ERRORS: InvalidArgument from BufferGroup::Validate, for a dtype
+  // narrower than the group's narrowest, for P(avg) of integers or a rank
+  // outside the mesh; ResourceExhausted.
   static absl::StatusOr<DBuffer> Allocate(
       std::shared_ptr<const BufferGroup> group, BufferPlacements placements,
       DType dtype, int rank, Device& device, absl::string_view tag,
       Stream& stream);
 
   // The same in memory of the caller's, aligned to 16 bytes, at least
-  // BytesFor(...) long. Not filled.
+  // BytesFor(...) long. Not filled. ERRORS: as above, and InvalidArgument for
+  // memory that is shorter or less aligned.
   static absl::StatusOr<DBuffer> Wrap(std::shared_ptr<const BufferGroup> group,
                                       BufferPlacements placements, DType dtype,
                                       int rank, void* memory, int64_t bytes);
@@ -87,16 +89,19 @@ class DBuffer {
   // never flattened, so bits depend on nothing but this order.
   // COLLECTIVE over every axis whose placement changes between P or Flat and
   // another by communication.
-  // ERRORS: InvalidArgument for placements the group rejects, a target range
-  // outside capacity(), or a change between two ops, or from R to P(op) of
-  // another op than sum.
+  // ERRORS: InvalidArgument, with nothing changed, for placements the group
+  // rejects, a target range outside capacity(), a change between two ops or
+  // from R or Flat to P(op) of another op than sum, or communicators of
+  // another rank; those of Communicator and Stream, with the content lost.
   absl::Status ConvertTo(BufferPlacements target, CommSet& comms,
                          Stream& stream);
 
   // Gives `target` this buffer's content in target's placements and memory;
-  // this buffer stays as it is. Same group and dtype. Moves straight between
-  // the two memories. From P only to what needs no reduction: reduce in place
-  // first. COLLECTIVE and ERRORS as ConvertTo.
+  // this buffer stays as it is. Same group, dtype and rank; the memories do
+  // not overlap. A gather sends straight from one memory into the other; where
+  // none comes first, what both hold is copied. From P only to what needs no
+  // reduction: reduce in place first. Order, COLLECTIVE and ERRORS as
+  // ConvertTo.
   absl::Status CopyTo(DBuffer& target, CommSet& comms, Stream& stream) const;
 
   // Zeros, padding included.

@@ -82,17 +82,19 @@ struct Conversion {
     }
   }
 
-  // Small integers, unlike along Partial axes and alike along the others.
+  // Small integers, alike only along the group's axes that are not Partial.
   // Averages of them are whole, too.
   double Before(const MeshCoords& coords, int64_t e) const {
     if (is_padding[e]) return 0;
     uint64_t hash = 0x9e3779b97f4a7c15u * (e + 1);
     bool has_avg = false;
-    for (int axis : group.axes()) {
-      const BufferPlacement& placement = group.PlacementOf(source, axis);
-      if (!placement.is_partial()) continue;
+    for (int axis = 0; axis < group.mesh().num_axes(); ++axis) {
+      if (std::count(group.axes().begin(), group.axes().end(), axis) > 0) {
+        const BufferPlacement& placement = group.PlacementOf(source, axis);
+        if (!placement.is_partial()) continue;
+        has_avg = has_avg || placement.op() == ReduceOp::kAvg;
+      }
       hash = (hash ^ (coords[axis] + 7 * axis + 1)) * 0xbf58476d1ce4e5b9u;
-      has_avg = has_avg || placement.op() == ReduceOp::kAvg;
     }
     const double value = static_cast<double>((hash >> 40) % 7) - 3;
     return has_avg ? 24 * value : value;
@@ -295,16 +297,17 @@ struct World {
   std::vector<ReduceOp> ops = {ReduceOp::kSum};
   DType dtype = DType::kF32;
   CpuStreams streams = CpuStreams::kInline;
+  int other_axes = 0;  // at the end of the mesh, not of the group
 };
 
 GroupPtr MakeGroup(const World& world, bool first_axis_cuts_first) {
   const DeviceMesh mesh = DeviceMesh::Parse(world.mesh).value();
   BufferGroup::Options options;
-  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+  options.num_flat_axes = mesh.num_axes() - world.other_axes;
+  for (int axis = 0; axis < options.num_flat_axes; ++axis) {
     options.axes.push_back(axis);
   }
   if (first_axis_cuts_first) options.cut_order = options.axes;
-  options.num_flat_axes = mesh.num_axes();
   options.narrowest = world.dtype;
   std::vector<BufferGroup::Tensor> tensors;
   for (absl::string_view shape : {"[13,7]", "[]", "[0,3]", "[61]", "[3,2,3]"}) {
@@ -379,6 +382,10 @@ TEST(DBufferConversionTest, EveryPairWithAxesOfSize1) {
     ExpectAllPairs({.mesh = mesh, .ops = {ReduceOp::kSum, ReduceOp::kAvg}});
   }
   ExpectAllPairs({.mesh = "a=2,b=1,c=2"});
+}
+
+TEST(DBufferConversionTest, EveryPairBesideAnotherAxis) {
+  ExpectAllPairs({.mesh = "dp_outer=2,dp_inner=2,tp=2", .other_axes = 1});
 }
 
 TEST(DBufferConversionTest, EveryPairOfEveryOp) {

@@ -1,0 +1,547 @@
+#include "tessera/dbuffer/dbuffer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+using GroupPtr = std::shared_ptr<const BufferGroup>;
+
+BufferPlacements Parse(absl::string_view text) {
+  return ParseBufferPlacements(text).value();
+}
+
+// Over a 2x2 mesh, 256 elements: w in [0,91), scalar in [92,93), v in [96,157).
+GroupPtr HsdpGroup(BufferGroup::Options options = {.axes = {0, 1},
+                                                   .num_flat_axes = 2}) {
+  const DeviceMesh mesh = DeviceMesh::Parse("dp_outer=2,dp_inner=2").value();
+  return BufferGroup::Create(
+             mesh,
+             {{"w", Layout::Parse("f32[13,7] [R, R]", mesh).value()},
+              {"scalar", Layout::Parse("f32[] [R, R]", mesh).value()},
+              {"v", Layout::Parse("f32[61] [R, R]", mesh).value()}},
+             std::move(options))
+      .value();
+}
+
+absl::StatusOr<DBuffer> Allocate(const GroupPtr& group,
+                                 absl::string_view placements, LocalRank& rank,
+                                 DType dtype = DType::kF32) {
+  return DBuffer::Allocate(group, Parse(placements), dtype, rank.rank,
+                           rank.device, "buffer", rank.stream);
+}
+
+absl::Span<float> Floats(const TensorView& view) {
+  return absl::MakeSpan(view.as<float>(), view.num_elements());
+}
+
+// Different on every rank, in tensors only.
+void FillTensors(const DBuffer& buffer, float factor) {
+  for (int i = 0; i < buffer.group().num_tensors(); ++i) {
+    float value = 1;
+    for (float& x : Floats(buffer.TensorPiece(i))) x = factor * value++;
+  }
+}
+
+// --- Memory -----------------------------------------------------------------
+
+class DBufferTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<DBuffer> Allocate(absl::string_view placements, int rank,
+                                   DType dtype = DType::kF32,
+                                   absl::string_view tag = "buffer") {
+    return DBuffer::Allocate(group_, Parse(placements), dtype, rank, device_,
+                             tag, *stream_);
+  }
+
+  const GroupPtr group_ = HsdpGroup();
+  CpuDevice device_;
+  const std::unique_ptr<Stream> stream_ = device_.NewStream("test").value();
+};
+
+TEST_F(DBufferTest, AllocatesZeros) {
+  ASSERT_OK_AND_ASSIGN(const DBuffer buffer, Allocate("[P, Flat]", 1));
+  EXPECT_EQ(buffer.dtype(), DType::kF32);
+  EXPECT_EQ(buffer.rank(), 1);
+  EXPECT_EQ(&buffer.group(), group_.get());
+  EXPECT_THAT(buffer.placements(),
+              ElementsAre(BufferPlacement::Partial(), BufferPlacement::Flat()));
+  EXPECT_EQ(buffer.range(), (Interval{128, 256}));
+  EXPECT_EQ(buffer.capacity(), buffer.range());
+  EXPECT_EQ(buffer.local().num_elements(), 128);
+  EXPECT_THAT(Floats(buffer.local()), Each(0.0f));
+}
+
+TEST_F(DBufferTest, AccountsItsBytesByTag) {
+  EXPECT_EQ(group_->flat_layout().num_elements(), 256);
+  {
+    ASSERT_OK_AND_ASSIGN(DBuffer weight,
+                         Allocate("[R, R]", 0, DType::kF32, "weight"));
+    ASSERT_OK_AND_ASSIGN(DBuffer grad,
+                         Allocate("[P, Flat]", 0, DType::kF64, "grad"));
+    EXPECT_EQ(device_.memory().by_tag["weight"].current_bytes, 256 * 4);
+    EXPECT_EQ(device_.memory().by_tag["grad"].current_bytes, 128 * 8);
+    EXPECT_EQ(device_.memory().total.peak_bytes, 256 * 4 + 128 * 8);
+    grad.ResetAfter(*stream_);
+    EXPECT_EQ(device_.memory().by_tag["grad"].current_bytes, 0);
+    EXPECT_EQ(device_.memory().total.current_bytes, 256 * 4);
+    const DBuffer moved = std::move(weight);
+    EXPECT_EQ(device_.memory().total.current_bytes, 256 * 4);
+    EXPECT_EQ(moved.local().num_elements(), 256);
+  }
+  EXPECT_EQ(device_.memory().total.current_bytes, 0);
+  EXPECT_EQ(device_.memory().total.allocations, 2);
+}
+
+TEST_F(DBufferTest, NeedsTheSameBytesOnEveryRank) {
+  EXPECT_EQ(DBuffer::BytesFor(*group_, Parse("[R, R]"), DType::kF32), 1024);
+  EXPECT_EQ(DBuffer::BytesFor(*group_, Parse("[P, Flat]"), DType::kF64), 1024);
+  EXPECT_EQ(DBuffer::BytesFor(*group_, Parse("[Flat, Flat]"), DType::kF32),
+            256);
+}
+
+TEST_F(DBufferTest, WrapsLentMemoryWithoutTouchingIt) {
+  ASSERT_OK_AND_ASSIGN(Buffer memory, device_.Allocate(600, "lent"));
+  std::memset(memory.data(), 0x11, 600);
+  ASSERT_OK_AND_ASSIGN(DBuffer buffer,
+                       DBuffer::Wrap(group_, Parse("[R, Flat]"), DType::kF32, 2,
+                                     memory.data(), 600));
+  EXPECT_EQ(buffer.local().data(), memory.data());
+  EXPECT_THAT(Floats(buffer.local()), Each(std::bit_cast<float>(0x11111111)));
+  buffer.ResetAfter(*stream_);
+  EXPECT_EQ(device_.memory().by_tag["lent"].current_bytes, 600);
+}
+
+TEST_F(DBufferTest, RejectsMemoryThatDoesNotFit) {
+  ASSERT_OK_AND_ASSIGN(Buffer memory, device_.Allocate(1024, "lent"));
+  const auto wrap = [&](int offset, int64_t bytes) {
+    return DBuffer::Wrap(group_, Parse("[R, Flat]"), DType::kF32, 0,
+                         static_cast<char*>(memory.data()) + offset, bytes);
+  };
+  EXPECT_OK(wrap(16, 512).status());
+  EXPECT_THAT(wrap(0, 511),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("512 bytes"), HasSubstr("found 511"))));
+  EXPECT_THAT(wrap(8, 512), StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("aligned to 16 bytes")));
+}
+
+TEST_F(DBufferTest, RejectsWhatTheGroupDoesNotAllow) {
+  EXPECT_THAT(Allocate("[Flat, R]", 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("axis 'dp_outer' is Flat")));
+  EXPECT_THAT(Allocate("[R]", 0), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("found [R]")));
+  EXPECT_THAT(Allocate("[P(max), P(sum)]", 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("does not commute")));
+  EXPECT_THAT(Allocate("[P(avg), R]", 0, DType::kI32),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'dp_outer' wants a floating dtype")));
+  EXPECT_THAT(Allocate("[R, R]", 0, DType::kBF16),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("bf16 is narrower than f32")));
+  EXPECT_THAT(Allocate("[R, R]", 4),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4")));
+  EXPECT_EQ(device_.memory().total.allocations, 0);
+}
+
+TEST_F(DBufferTest, PassesOnThatMemoryIsShort) {
+  CpuDevice device({.memory_limit_bytes = 1000});
+  EXPECT_THAT(DBuffer::Allocate(group_, Parse("[R, R]"), DType::kF32, 0, device,
+                                "buffer", *stream_),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+// --- Views ------------------------------------------------------------------
+
+TEST_F(DBufferTest, PiecesLieWhereTheFlatLayoutSays) {
+  ASSERT_OK_AND_ASSIGN(const DBuffer whole, Allocate("[R, P]", 3));
+  float* const base = whole.local().as<float>();
+  EXPECT_EQ(whole.TensorPiece(0).as<float>(), base);
+  EXPECT_EQ(whole.TensorPiece(1).as<float>(), base + 92);
+  EXPECT_EQ(whole.TensorPiece(2).as<float>(), base + 96);
+  EXPECT_EQ(whole.TensorPiece(2).num_elements(), 61);
+  EXPECT_EQ(whole.WholeTensor(0).ToString(), "f32[13,7]");
+  EXPECT_EQ(whole.WholeTensor(1).ToString(), "f32[]");
+  EXPECT_EQ(whole.WholeTensor(2).as<float>(), base + 96);
+
+  // dp_inner's second half: [128, 256), of v's [96, 157).
+  ASSERT_OK_AND_ASSIGN(const DBuffer half, Allocate("[P, Flat]", 3));
+  EXPECT_EQ(half.TensorPiece(0).num_elements(), 0);
+  EXPECT_EQ(half.TensorPiece(1).num_elements(), 0);
+  EXPECT_EQ(half.TensorPiece(2).num_elements(), 29);
+  EXPECT_EQ(half.TensorPiece(2).as<float>(), half.local().as<float>());
+}
+
+TEST_F(DBufferTest, TensorsAreThePiecesOfTheirLayouts) {
+  for (absl::string_view placements :
+       {"[R, R]", "[P, R]", "[R, Flat]", "[P, Flat]", "[Flat, Flat]"}) {
+    SCOPED_TRACE(placements);
+    for (int rank = 0; rank < 4; ++rank) {
+      ASSERT_OK_AND_ASSIGN(const DBuffer buffer, Allocate(placements, rank));
+      for (int i = 0; i < group_->num_tensors(); ++i) {
+        ASSERT_OK_AND_ASSIGN(const Layout layout, buffer.TensorLayout(i));
+        ASSERT_OK_AND_ASSIGN(const ShardedTensor tensor, buffer.Tensor(i));
+        EXPECT_EQ(tensor.layout(), layout);
+        EXPECT_EQ(tensor.local().meta(), layout.LocalMeta(rank));
+        EXPECT_EQ(tensor.local().data(), buffer.TensorPiece(i).data());
+        EXPECT_EQ(tensor.local().num_elements(),
+                  buffer.TensorPiece(i).num_elements());
+        EXPECT_FALSE(tensor.owned());
+      }
+    }
+  }
+}
+
+TEST_F(DBufferTest, FillPaddingLeavesTensorsAlone) {
+  for (absl::string_view placements : {"[R, R]", "[R, Flat]", "[Flat, Flat]"}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      ASSERT_OK_AND_ASSIGN(DBuffer buffer, Allocate(placements, rank));
+      for (float& x : Floats(buffer.local())) x = 7;
+      ASSERT_OK(buffer.FillPadding(*stream_));
+      int64_t elements = 0;
+      for (int i = 0; i < group_->num_tensors(); ++i) {
+        EXPECT_THAT(Floats(buffer.TensorPiece(i)), Each(7.0f));
+        elements += buffer.TensorPiece(i).num_elements();
+      }
+      EXPECT_EQ(std::count(Floats(buffer.local()).begin(),
+                           Floats(buffer.local()).end(), 7.0f),
+                elements);
+      ASSERT_OK(buffer.FillZero(*stream_));
+      EXPECT_THAT(Floats(buffer.local()), Each(0.0f));
+    }
+  }
+}
+
+// With 3 rows over tp=2 the second rank's piece is shorter, and followed by
+// padding; the offsets are the first rank's.
+TEST_F(DBufferTest, ShorterPiecesAreFollowedByPadding) {
+  const DeviceMesh mesh = DeviceMesh::Parse("dp=2,tp=2").value();
+  ASSERT_OK_AND_ASSIGN(
+      const GroupPtr group,
+      BufferGroup::Create(
+          mesh,
+          {{"a", Layout::Parse("f32[3,8] [R, S(0)]", mesh).value()},
+           {"b", Layout::Parse("f32[8] [R, R]", mesh).value()}},
+          {.axes = {0}, .num_flat_axes = 1}));
+  ASSERT_OK_AND_ASSIGN(DBuffer buffer,
+                       DBuffer::Allocate(group, Parse("[R]"), DType::kF32, 1,
+                                         device_, "buffer", *stream_));
+  EXPECT_EQ(buffer.TensorPiece(0).num_elements(), 8);
+  EXPECT_EQ(buffer.WholeTensor(0).ToString(), "f32[1,8]");
+  EXPECT_EQ(buffer.TensorPiece(1).as<float>(), buffer.local().as<float>() + 16);
+  for (float& x : Floats(buffer.local())) x = 7;
+  ASSERT_OK(buffer.FillPadding(*stream_));
+  for (int64_t e = 0; e < 64; ++e) {
+    const bool is_tensor = e < 8 || (e >= 16 && e < 24);
+    EXPECT_EQ(Floats(buffer.local())[e], is_tensor ? 7 : 0) << e;
+  }
+}
+
+// --- Conversions ------------------------------------------------------------
+
+TEST(DBufferConvertTest, RejectsWrongUse) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(DBuffer buffer,
+                             Allocate(group, "[P(avg), Flat]", rank));
+    const auto convert = [&](absl::string_view target) {
+      return buffer.ConvertTo(Parse(target), rank.comms, rank.stream);
+    };
+    EXPECT_THAT(convert("[Flat, R]"),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("axis 'dp_outer' is Flat")));
+    EXPECT_THAT(convert("[R, R]"),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("wants [0,256)"),
+                               HasSubstr("found memory for"))));
+    EXPECT_THAT(convert("[P(sum), Flat]"),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("'dp_outer' cannot go from P(avg) to "
+                                   "P(sum)")));
+    EXPECT_THAT(convert("[R, P(avg)]"),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("'dp_inner' cannot go from Flat to "
+                                   "P(avg)")));
+    EXPECT_EQ(BufferPlacementsToString(buffer.placements()), "[P(avg), Flat]");
+
+    TESSERA_ASSIGN_OR_RETURN(
+        DBuffer other,
+        DBuffer::Allocate(group, Parse("[R, R]"), DType::kF32, 3 - rank.rank,
+                          rank.device, "buffer", rank.stream));
+    EXPECT_THAT(other.ConvertTo(Parse("[R, Flat]"), rank.comms, rank.stream),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("communicators of rank ",
+                                                3 - rank.rank))));
+    return absl::OkStatus();
+  }));
+}
+
+TEST(DBufferCopyTest, RejectsWrongUse) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const DBuffer partial,
+                             Allocate(group, "[P, Flat]", rank));
+    const auto copy_to = [&](absl::StatusOr<DBuffer> target) {
+      return partial.CopyTo(*target, rank.comms, rank.stream);
+    };
+    EXPECT_THAT(copy_to(Allocate(group, "[R, Flat]", rank)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("P(sum) to R along axis 'dp_outer'"),
+                               HasSubstr("reduce in place first"))));
+    EXPECT_THAT(
+        copy_to(Allocate(group, "[P, Flat]", rank, DType::kF64)),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr("target in f32"), HasSubstr("found f64"))));
+    EXPECT_THAT(copy_to(Allocate(HsdpGroup(), "[P, Flat]", rank)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("another group's")));
+    return absl::OkStatus();
+  }));
+}
+
+using Calls = std::vector<std::pair<std::string, CollectiveKind>>;
+
+// The collectives that rank 0 issues from one to another.
+Calls CallsOf(const GroupPtr& group, absl::string_view source,
+              absl::string_view target) {
+  Calls calls;
+  EXPECT_OK(
+      RunLocalRanks(group->mesh().size(), [&](LocalRank& rank) -> absl::Status {
+        // Grows back into what it was made for.
+        TESSERA_ASSIGN_OR_RETURN(DBuffer buffer,
+                                 Allocate(group, "[R, R]", rank));
+        TESSERA_RETURN_IF_ERROR(
+            buffer.ConvertTo(Parse(source), rank.comms, rank.stream));
+        rank.comms.log().Clear();
+        TESSERA_RETURN_IF_ERROR(
+            buffer.ConvertTo(Parse(target), rank.comms, rank.stream));
+        if (rank.rank != 0) return absl::OkStatus();
+        for (const CollectiveRecord& record : rank.comms.log().recent()) {
+          calls.emplace_back(record.communicator, record.kind);
+        }
+        return absl::OkStatus();
+      }));
+  return calls;
+}
+
+TEST(DBufferConvertTest, IssuesOneCollectivePerAxisInTheDocumentedOrder) {
+  constexpr CollectiveKind kReduceScatter = CollectiveKind::kReduceScatter;
+  constexpr CollectiveKind kAllReduce = CollectiveKind::kAllReduce;
+  constexpr CollectiveKind kAllGather = CollectiveKind::kAllGather;
+  const GroupPtr group = HsdpGroup();
+  EXPECT_THAT(CallsOf(group, "[P, P]", "[P, Flat]"),
+              ElementsAre(Pair("dp_inner", kReduceScatter)));
+  EXPECT_THAT(CallsOf(group, "[P, Flat]", "[R, Flat]"),
+              ElementsAre(Pair("dp_outer", kAllReduce)));
+  EXPECT_THAT(CallsOf(group, "[P, Flat]", "[Flat, Flat]"),
+              ElementsAre(Pair("dp_outer", kReduceScatter)));
+  EXPECT_THAT(CallsOf(group, "[P, P]", "[Flat, Flat]"),
+              ElementsAre(Pair("dp_inner", kReduceScatter),
+                          Pair("dp_outer", kReduceScatter)));
+  EXPECT_THAT(
+      CallsOf(group, "[P, P]", "[R, R]"),
+      ElementsAre(Pair("dp_inner", kAllReduce), Pair("dp_outer", kAllReduce)));
+  EXPECT_THAT(CallsOf(group, "[P, P]", "[R, Flat]"),
+              ElementsAre(Pair("dp_inner", kReduceScatter),
+                          Pair("dp_outer", kAllReduce)));
+  EXPECT_THAT(
+      CallsOf(group, "[Flat, Flat]", "[R, R]"),
+      ElementsAre(Pair("dp_outer", kAllGather), Pair("dp_inner", kAllGather)));
+  EXPECT_THAT(
+      CallsOf(group, "[P, Flat]", "[R, R]"),
+      ElementsAre(Pair("dp_outer", kAllReduce), Pair("dp_inner", kAllGather)));
+  EXPECT_THAT(CallsOf(group, "[R, R]", "[Flat, Flat]"), ElementsAre());
+  EXPECT_THAT(CallsOf(group, "[R, R]", "[P, P]"), ElementsAre());
+  EXPECT_THAT(CallsOf(group, "[Flat, Flat]", "[P, P]"), ElementsAre());
+  EXPECT_THAT(CallsOf(group, "[R, Flat]", "[P, Flat]"), ElementsAre());
+
+  const GroupPtr outer_first =
+      HsdpGroup({.axes = {0, 1}, .cut_order = {0, 1}, .num_flat_axes = 2});
+  EXPECT_THAT(CallsOf(outer_first, "[P, P]", "[Flat, R]"),
+              ElementsAre(Pair("dp_outer", kReduceScatter),
+                          Pair("dp_inner", kAllReduce)));
+}
+
+// The sum of 1 and 1e8 is 1e8 in f32, so that the order shows.
+TEST(DBufferConvertTest, ReducesInCutOrder) {
+  for (bool outer_first : {false, true}) {
+    const GroupPtr group =
+        HsdpGroup({.axes = {0, 1},
+                   .cut_order = outer_first ? std::vector<int>{0, 1}
+                                            : std::vector<int>{1, 0},
+                   .num_flat_axes = 2});
+    for (absl::string_view target : {"[R, R]", "[Flat, Flat]"}) {
+      EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+        constexpr float kValues[] = {1, 1e8, 0, -1e8};  // [outer][inner]
+        TESSERA_ASSIGN_OR_RETURN(DBuffer buffer,
+                                 Allocate(group, "[P, P]", rank));
+        for (float& x : Floats(buffer.local())) x = kValues[rank.rank];
+        TESSERA_RETURN_IF_ERROR(
+            buffer.ConvertTo(Parse(target), rank.comms, rank.stream));
+        EXPECT_THAT(Floats(buffer.local()), Each(outer_first ? 1.0f : 0.0f));
+        return absl::OkStatus();
+      }));
+    }
+  }
+}
+
+// Every bit of a value survives being made a sum: -0.0, too.
+TEST(DBufferConvertTest, ReentryKeepsEveryBit) {
+  const GroupPtr group = HsdpGroup();
+  for (absl::string_view source : {"[R, Flat]", "[Flat, Flat]", "[R, R]"}) {
+    SCOPED_TRACE(source);
+    EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(DBuffer buffer, Allocate(group, "[R, R]", rank));
+      const auto convert = [&](absl::string_view target) {
+        return buffer.ConvertTo(Parse(target), rank.comms, rank.stream);
+      };
+      TESSERA_RETURN_IF_ERROR(convert(source));
+      constexpr float kBits[] = {-0.0f, 0.0f, 1.5f, -3e-41f, 7e30f};
+      const absl::Span<float> held = Floats(buffer.local());
+      for (size_t i = 0; i < held.size(); ++i) held[i] = kBits[i % 5];
+      const std::vector<float> before(held.begin(), held.end());
+      TESSERA_RETURN_IF_ERROR(convert("[P, P]"));
+      TESSERA_RETURN_IF_ERROR(convert(source));
+      EXPECT_EQ(std::memcmp(Floats(buffer.local()).data(), before.data(),
+                            before.size() * sizeof(float)),
+                0);
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST(DBufferConvertTest, IdentitiesAreNegativeZeros) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(DBuffer buffer, Allocate(group, "[R, R]", rank));
+    FillTensors(buffer, 1);
+    TESSERA_RETURN_IF_ERROR(
+        buffer.ConvertTo(Parse("[P, R]"), rank.comms, rank.stream));
+    const bool is_first = rank.rank < 2;
+    EXPECT_EQ(Floats(buffer.local())[90], is_first ? 91 : 0);
+    EXPECT_EQ(std::signbit(Floats(buffer.local())[90]), !is_first);
+    return absl::OkStatus();
+  }));
+}
+
+// --- Nothing is packed ------------------------------------------------------
+
+// Passes everything on and writes down what was launched.
+class RecordingStream : public Stream {
+ public:
+  explicit RecordingStream(Stream& inner)
+      : Stream(inner.device(), "recording"), inner_(inner) {}
+
+  absl::Status Launch(const LaunchDescriptor& descriptor,
+                      LaunchBody body) override {
+    launches.emplace_back(descriptor.name);
+    return inner_.Launch(descriptor, std::move(body));
+  }
+  Event Record() override { return inner_.Record(); }
+  absl::Status Wait(const Event& event) override { return inner_.Wait(event); }
+  absl::Status Synchronize() override { return inner_.Synchronize(); }
+  absl::Status status() const override { return inner_.status(); }
+
+  std::vector<std::string> launches;
+
+ private:
+  Stream& inner_;
+};
+
+TEST(DBufferConvertTest, LaunchesNothingButItsCollectives) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    RecordingStream stream(rank.stream);
+    CommSet comms(rank.comms.world());
+    TESSERA_ASSIGN_OR_RETURN(DBuffer buffer, Allocate(group, "[P, P]", rank));
+    const int64_t allocations = rank.device.memory().total.allocations;
+    for (absl::string_view target :
+         {"[P, Flat]", "[R, Flat]", "[Flat, Flat]", "[R, R]"}) {
+      TESSERA_RETURN_IF_ERROR(buffer.ConvertTo(Parse(target), comms, stream));
+    }
+    EXPECT_THAT(stream.launches, ElementsAre("reduce_scatter", "all_reduce",
+                                             "all_gather", "all_gather"));
+    EXPECT_EQ(rank.device.memory().total.allocations, allocations);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(DBufferCopyTest, GathersStraightIntoTheTarget) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    RecordingStream stream(rank.stream);
+    CommSet comms(rank.comms.world());
+    TESSERA_ASSIGN_OR_RETURN(DBuffer shard,
+                             Allocate(group, "[Flat, Flat]", rank));
+    FillTensors(shard, 1);
+    TESSERA_ASSIGN_OR_RETURN(DBuffer whole, Allocate(group, "[R, R]", rank));
+    TESSERA_RETURN_IF_ERROR(shard.CopyTo(whole, comms, stream));
+    EXPECT_THAT(stream.launches, ElementsAre("all_gather", "all_gather"));
+    EXPECT_EQ(BufferPlacementsToString(shard.placements()), "[Flat, Flat]");
+    EXPECT_EQ(BufferPlacementsToString(whole.placements()), "[R, R]");
+
+    stream.launches.clear();
+    TESSERA_RETURN_IF_ERROR(whole.CopyTo(shard, comms, stream));
+    EXPECT_THAT(stream.launches, ElementsAre("copy"));
+    return absl::OkStatus();
+  }));
+}
+
+// --- The resting gradient of HSDP -------------------------------------------
+
+TEST(DBufferTensorTest, APartialTensorReducesByHandToTheRightValue) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(DBuffer grads, Allocate(group, "[P, P]", rank));
+    FillTensors(grads, static_cast<float>(1 + 10 * rank.rank));
+    TESSERA_RETURN_IF_ERROR(
+        grads.ConvertTo(Parse("[P, Flat]"), rank.comms, rank.stream));
+    for (int i = 0; i < group->num_tensors(); ++i) {
+      TESSERA_ASSIGN_OR_RETURN(const ShardedTensor resting, grads.Tensor(i));
+      const Layout& layout = resting.layout();
+      EXPECT_EQ(layout.placement(0), Placement::Partial());
+      EXPECT_TRUE(layout.placement(1).is_ragged());
+      TESSERA_ASSIGN_OR_RETURN(
+          const Layout reduced,
+          layout.With({Placement::Replicate(), layout.placement(1)}));
+      TESSERA_ASSIGN_OR_RETURN(
+          const ShardedTensor result,
+          Redistribute(resting, reduced, Topology::LocalCpu(), rank.comms,
+                       rank.stream));
+      TESSERA_RETURN_IF_ERROR(rank.stream.Synchronize());
+      const Interval piece = *reduced.RegionOf(rank.rank).flat;
+      for (int64_t k = 0; k < piece.size(); ++k) {
+        // (1 + 11 + 21 + 31) times the element's number from 1.
+        EXPECT_EQ(Floats(result.local())[k],
+                  64 * static_cast<float>(piece.begin + k + 1));
+      }
+    }
+    return absl::OkStatus();
+  }));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -139,18 +139,10 @@ MeshCoords CoordsOf(const DeviceMesh& mesh, int rank) {
 class Pieces {
  public:
   Pieces(const Layout& layout, absl::Span<const std::vector<double>> pieces)
-      : layout_(layout), group_(layout), pieces_(pieces) {
-    ranks_ = {mesh().offset()};
-    for (const MeshAxis& axis : mesh().axes()) {
-      std::vector<int> more;
-      for (int rank : ranks_) {
-        for (int i = 0; i < axis.size; ++i) {
-          more.push_back(rank + i * axis.stride);
-        }
-      }
-      ranks_ = more;
-    }
-  }
+      : layout_(layout),
+        group_(layout),
+        pieces_(pieces),
+        ranks_(RanksOf(layout.mesh())) {}
 
   std::string FindFault() const {
     for (int rank : ranks_) {
@@ -220,10 +212,24 @@ class Pieces {
   const Layout& layout_;
   const PartialGroup group_;
   const absl::Span<const std::vector<double>> pieces_;
-  std::vector<int> ranks_;  // of the mesh, row-major
+  const std::vector<int> ranks_;
 };
 
 }  // namespace
+
+std::vector<int> RanksOf(const DeviceMesh& mesh) {
+  std::vector<int> ranks = {mesh.offset()};
+  for (const MeshAxis& axis : mesh.axes()) {
+    std::vector<int> more;
+    for (int rank : ranks) {
+      for (int i = 0; i < axis.size; ++i) {
+        more.push_back(rank + i * axis.stride);
+      }
+    }
+    ranks = more;
+  }
+  return ranks;
+}
 
 double GlobalValue(int64_t number) {
   return static_cast<double>(number * 7 % 41 - 20);

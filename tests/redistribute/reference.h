@@ -15,6 +15,9 @@ namespace tessera::testing {
 // what a rank may hold under a layout, and what all ranks' pieces amount to.
 // Slow and obvious. Shares no code with regions, plans or kernels.
 
+// The ranks of a mesh, the last axis fastest.
+std::vector<int> RanksOf(const DeviceMesh& mesh);
+
 // The value of element `number`: any 41 neighbours are different.
 double GlobalValue(int64_t number);
 
@@ -27,9 +30,9 @@ std::vector<int64_t> HeldElements(const Layout& layout, int rank);
 // are exact on the way, and all values in bf16.
 std::vector<double> LocalValues(const Layout& layout, int rank);
 
-// What is wrong with the pieces, one per rank of the mesh in row-major order,
-// if they shall mean the tensor: wrong sizes, a wrong value, replicas that
-// differ. Empty where nothing is. Whatever has a NaN is wrong.
+// What is wrong with the pieces, one per rank in the order of RanksOf, if they
+// shall mean the tensor: wrong sizes, a wrong value, replicas that differ.
+// Empty where nothing is. Whatever has a NaN is wrong.
 std::string FindFault(const Layout& layout,
                       absl::Span<const std::vector<double>> pieces);
 

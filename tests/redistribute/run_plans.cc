@@ -130,6 +130,24 @@ std::string FaultInWorkspace(const Plan& plan,
                       plan.workspace_bytes());
 }
 
+// What is wrong with what came of `plan` on the ranks of the world.
+std::string FaultIn(const Plan& plan, absl::Span<const RankOutcome> world) {
+  const DeviceMesh& mesh = plan.source().mesh();
+  std::vector<RankOutcome> ranks;
+  for (int rank : RanksOf(mesh)) ranks.push_back(world[rank]);
+  for (size_t rank = 0; rank < world.size(); ++rank) {
+    if (mesh.Contains(static_cast<int>(rank))) continue;
+    const RankOutcome& outside = world[rank];
+    if (!outside.collectives.empty() || outside.workspace_peak != 0) {
+      return absl::StrCat("rank ", rank, " outside the mesh takes part");
+    }
+  }
+  std::string fault = FaultInValues(plan, ranks);
+  if (fault.empty()) fault = FaultInTraffic(plan, ranks);
+  if (fault.empty()) fault = FaultInWorkspace(plan, ranks);
+  return fault;
+}
+
 }  // namespace
 
 absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
@@ -149,10 +167,7 @@ std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
   const absl::StatusOr<Outcomes> outcomes = RunPlans(num_ranks, plans, streams);
   if (!outcomes.ok()) return outcomes.status().ToString();
   for (size_t i = 0; i < plans.size(); ++i) {
-    const std::vector<RankOutcome>& ranks = (*outcomes)[i];
-    std::string fault = FaultInValues(plans[i], ranks);
-    if (fault.empty()) fault = FaultInTraffic(plans[i], ranks);
-    if (fault.empty()) fault = FaultInWorkspace(plans[i], ranks);
+    const std::string fault = FaultIn(plans[i], (*outcomes)[i]);
     if (fault.empty()) continue;
     return absl::StrCat(plans[i].source().meta().ToString(), " on mesh '",
                         plans[i].source().mesh().ToString(), "' ",

@@ -29,7 +29,7 @@ using Outcomes = std::vector<std::vector<RankOutcome>>;
 absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
                                   CpuStreams streams = CpuStreams::kInline);
 
-// Runs `plans`, all on meshes of ranks [0, num_ranks), and returns what is
+// Runs `plans`, on meshes within ranks [0, num_ranks), and returns what is
 // wrong: values that are not the tensor's; communication other than the plans
 // say; workspace other than they say. Empty where all is right.
 std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,

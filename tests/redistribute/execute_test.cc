@@ -1,0 +1,265 @@
+#include "tessera/redistribute/execute.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tessera/redistribute/planner.h"
+#include "tests/redistribute/run_plans.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::RunAndFindFault;
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr float kPoison = -77;
+
+Plan PlanBetween(const std::string& mesh, const std::string& source,
+                 const std::string& target) {
+  const Layout from =
+      Layout::Parse(source, DeviceMesh::Parse(mesh).value()).value();
+  return MakePlan(from, from.With(target).value(), Topology::LocalCpu())
+      .value();
+}
+
+// What the ranks hold after `plan` if rank r starts with values[r] everywhere.
+template <typename T>
+std::vector<std::vector<T>> RunFrom(const Plan& plan,
+                                    const std::vector<T>& values) {
+  std::vector<std::vector<T>> results(values.size());
+  EXPECT_OK(RunLocalRanks(
+      static_cast<int>(values.size()), [&](LocalRank& self) -> absl::Status {
+        const TensorMeta before = plan.source().LocalMeta(self.rank);
+        const TensorMeta after = plan.target().LocalMeta(self.rank);
+        std::vector<T> source(before.num_elements(), values[self.rank]);
+        std::vector<T>& target = results[self.rank];
+        target.resize(after.num_elements(), T(kPoison));
+        TESSERA_RETURN_IF_ERROR(Execute(plan, {source.data(), before},
+                                        {target.data(), after}, self.comms,
+                                        self.stream));
+        TESSERA_RETURN_IF_ERROR(self.stream.Synchronize());
+        EXPECT_THAT(source, Each(values[self.rank])) << "source was written";
+        return absl::OkStatus();
+      }));
+  return results;
+}
+
+bool IsNegativeZero(float x) { return x == 0 && std::signbit(x); }
+
+TEST(ExecuteTest, FillsWithTheExactIdentity) {
+  const auto sum =
+      RunFrom<float>(PlanBetween("x=2", "f32[2] [R]", "[P(sum)]"), {3, 3});
+  EXPECT_THAT(sum[0], ElementsAre(3, 3));
+  EXPECT_THAT(sum[1], Each(::testing::Truly(IsNegativeZero)));
+  const auto product =
+      RunFrom<float>(PlanBetween("x=2", "f32[2] [R]", "[P(product)]"), {3, 3});
+  EXPECT_THAT(product, ElementsAre(ElementsAre(3, 3), ElementsAre(1, 1)));
+  const auto integers =
+      RunFrom<int32_t>(PlanBetween("x=2", "i32[2] [R]", "[P(sum)]"), {3, 3});
+  EXPECT_THAT(integers, ElementsAre(ElementsAre(3, 3), ElementsAre(0, 0)));
+  for (const char* op : {"[P(avg)]", "[P(min)]", "[P(max)]"}) {
+    const auto kept =
+        RunFrom<float>(PlanBetween("x=2", "f32[2] [R]", op), {3, 3});
+    EXPECT_THAT(kept, Each(ElementsAre(3, 3))) << op;
+  }
+}
+
+TEST(ExecuteTest, PutsAPieceAmongIdentities) {
+  const auto pieces =
+      RunFrom<float>(PlanBetween("x=2", "f32[3] [S(0)]", "[P(sum)]"), {3, 4});
+  EXPECT_THAT(pieces[0], ElementsAre(3, 3, 0));
+  EXPECT_TRUE(IsNegativeZero(pieces[0][2]));
+  EXPECT_THAT(pieces[1], ElementsAre(0, 0, 4));
+  EXPECT_TRUE(IsNegativeZero(pieces[1][0]));
+  EXPECT_TRUE(IsNegativeZero(pieces[1][1]));
+}
+
+// A negative zero stays one on its way through a sum.
+TEST(ExecuteTest, KeepsTheSignOfZeros) {
+  const std::string mesh = "x=3";
+  const auto partial = RunFrom<float>(PlanBetween(mesh, "f32[1] [R]", "[P]"),
+                                      {-0.f, -0.f, -0.f});
+  const auto back =
+      RunFrom<float>(PlanBetween(mesh, "f32[1] [P]", "[R]"),
+                     {partial[0][0], partial[1][0], partial[2][0]});
+  for (const auto& piece : back) EXPECT_TRUE(IsNegativeZero(piece[0]));
+}
+
+TEST(ExecuteTest, CopiesWhereSourceAndTargetAreEqual) {
+  const auto copied =
+      RunFrom<float>(PlanBetween("x=2", "f32[3] [S(0)]", "[S(0)]"), {1, 2});
+  EXPECT_THAT(copied, ElementsAre(ElementsAre(1, 1), ElementsAre(2)));
+  const auto relabelled = RunFrom<float>(
+      PlanBetween("x=2,y=1", "f32[3] [S(0), P(min)]", "[S(0), S(0)]"), {1, 2});
+  EXPECT_THAT(relabelled, ElementsAre(ElementsAre(1, 1), ElementsAre(2)));
+}
+
+TEST(ExecuteTest, ReducesTheFlatPieceBesideARaggedCut) {
+  std::vector<Plan> plans;
+  for (const char* cut : {"0,4,12", "-3+10", "0,0,12", "0+12"}) {
+    const std::string ragged = "Ragged(" + std::string(cut) + ")";
+    const std::string source = "f32[4,3] [P, " + ragged + "]";
+    for (const char* outer : {"R", "P(avg)", "P(sum)"}) {
+      plans.push_back(PlanBetween(
+          "x=2,y=2", source, "[" + std::string(outer) + ", " + ragged + "]"));
+      EXPECT_EQ(plans.back().workspace_bytes(), 0);
+    }
+  }
+  EXPECT_EQ(RunAndFindFault(4, plans), "");
+  EXPECT_EQ(RunAndFindFault(4, plans, CpuStreams::kWorker), "");
+}
+
+// Elements of a rank's piece lie two apart in the source, and column by column
+// three apart in the target; what lies between is nobody's.
+TEST(ExecuteTest, TakesViewsWithAnyStrides) {
+  for (const char* target_text :
+       {"[S(1), R]", "[R, S(0)]", "[P(avg), R]", "[P(avg), S(1)]"}) {
+    const Plan plan =
+        PlanBetween("x=2,y=2", "f32[4,3] [P(sum), S(0)]", target_text);
+    std::vector<std::vector<float>> dense = RunFrom<float>(plan, {1, 2, 3, 4});
+    EXPECT_OK(RunLocalRanks(4, [&](LocalRank& self) -> absl::Status {
+      const TensorMeta before = plan.source().LocalMeta(self.rank);
+      const TensorMeta after = plan.target().LocalMeta(self.rank);
+      const int64_t rows = after.shape().extent(0);
+      const int64_t columns = after.shape().extent(1);
+      std::vector<float> source(before.num_elements() * 2, kPoison);
+      for (size_t i = 0; i < source.size(); i += 2) {
+        source[i] = static_cast<float>(self.rank + 1);
+      }
+      std::vector<float> target(after.num_elements() * 3, kPoison);
+      TESSERA_ASSIGN_OR_RETURN(
+          const TensorView from,
+          TensorView::Strided(source.data(), before,
+                              {before.shape().extent(1) * 2, 2}));
+      TESSERA_ASSIGN_OR_RETURN(
+          const TensorView to,
+          TensorView::Strided(target.data(), after, {3, rows * 3}));
+      TESSERA_RETURN_IF_ERROR(Execute(plan, from, to, self.comms, self.stream));
+      TESSERA_RETURN_IF_ERROR(self.stream.Synchronize());
+      for (int64_t i = 0; i < rows * columns * 3; ++i) {
+        const int64_t row = i / 3 % rows;
+        const int64_t column = i / 3 / rows;
+        const float wanted =
+            i % 3 == 0 ? dense[self.rank][row * columns + column] : kPoison;
+        EXPECT_EQ(target[i], wanted) << plan << " at " << i;
+      }
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST(ExecuteTest, RejectsViewsThatAreNotTheLayoutsBeforeAnyCommunication) {
+  const Plan plan = PlanBetween("x=2", "f32[3,2] [S(0)]", "[R]");
+  EXPECT_OK(RunLocalRanks(2, [&](LocalRank& self) -> absl::Status {
+    std::vector<float> memory(6);
+    const auto view = [&](const char* meta) {
+      return TensorView(memory.data(), TensorMeta::Parse(meta).value());
+    };
+    const TensorView source(memory.data(), plan.source().LocalMeta(self.rank));
+    const auto is_invalid = [&](const char* end, const char* wanted,
+                                const char* found) {
+      return StatusIs(absl::StatusCode::kInvalidArgument,
+                      AllOf(HasSubstr(end), HasSubstr(wanted), HasSubstr(found),
+                            HasSubstr("rank " + std::to_string(self.rank))));
+    };
+    const std::string wanted = source.meta().ToString();
+    EXPECT_THAT(Execute(plan, view("f32[3,2]"), view("f32[3,2]"), self.comms,
+                        self.stream),
+                is_invalid("source", wanted.c_str(), "f32[3,2]"));
+    EXPECT_THAT(Execute(plan, source, view("f32[6]"), self.comms, self.stream),
+                is_invalid("target", "f32[3,2]", "f32[6]"));
+    EXPECT_THAT(
+        Execute(plan, source, view("bf16[3,2]"), self.comms, self.stream),
+        is_invalid("target", "f32[3,2]", "bf16[3,2]"));
+    EXPECT_TRUE(self.comms.log().recent().empty());
+    return self.stream.Synchronize();
+  }));
+}
+
+// The steps need 8 bytes of workspace: one less is too little on every rank.
+TEST(ExecuteTest, ReportsMemoryThatIsNotThere) {
+  const Plan plan = PlanBetween("x=2", "f32[4] [P(max)]", "[P(sum)]");
+  ASSERT_EQ(plan.ToString(), "[P(max)] -RS(x)-> [S(0)] -FI(x)-> [P(sum)]");
+  ASSERT_EQ(plan.workspace_bytes(), 8);
+  for (int64_t limit : {7, 8}) {
+    LocalRunOptions options;
+    options.device.memory_limit_bytes = limit;
+    const absl::Status status = RunLocalRanks(
+        2,
+        [&](LocalRank& self) -> absl::Status {
+          std::vector<float> source(4);
+          std::vector<float> target(4);
+          const TensorMeta meta = plan.source().meta();
+          TESSERA_RETURN_IF_ERROR(Execute(plan, {source.data(), meta},
+                                          {target.data(), meta}, self.comms,
+                                          self.stream));
+          return self.stream.Synchronize();
+        },
+        options);
+    EXPECT_EQ(status.code(), limit == 8 ? absl::StatusCode::kOk
+                                        : absl::StatusCode::kResourceExhausted)
+        << status;
+  }
+}
+
+TEST(ExecuteTest, GivesWorkspaceBack) {
+  const Plan plan =
+      PlanBetween("x=2,y=2", "f32[8,8] [S(0), S(0)]", "[S(0)[1], S(0)[0]]");
+  ASSERT_GT(plan.workspace_bytes(), 0);
+  for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {
+    LocalRunOptions options;
+    options.device.streams = streams;
+    EXPECT_OK(RunLocalRanks(
+        4,
+        [&](LocalRank& self) -> absl::Status {
+          std::vector<float> source(16);
+          std::vector<float> target(16);
+          const TensorMeta meta = plan.source().LocalMeta(self.rank);
+          for (int i = 0; i < 3; ++i) {
+            TESSERA_RETURN_IF_ERROR(Execute(plan, {source.data(), meta},
+                                            {target.data(), meta}, self.comms,
+                                            self.stream));
+          }
+          const MemoryUsage usage = self.device.memory().by_tag.at("workspace");
+          EXPECT_EQ(usage.current_bytes, 0);
+          EXPECT_EQ(usage.peak_bytes, plan.workspace_bytes());
+          return self.stream.Synchronize();
+        },
+        options));
+  }
+}
+
+TEST(ExecuteTest, RanksOutsideTheMeshAreNotWaitedFor) {
+  const Plan plan = PlanBetween("x=2@1", "f32[3] [S(0)]", "[R]");
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& self) -> absl::Status {
+    if (self.rank == 3) return absl::OkStatus();  // never calls
+    if (self.rank == 0) {
+      return Execute(plan, TensorView(), TensorView(), self.comms, self.stream);
+    }
+    const TensorMeta before = plan.source().LocalMeta(self.rank);
+    std::vector<float> source(before.num_elements(),
+                              static_cast<float>(self.rank));
+    std::vector<float> target(3, kPoison);
+    TESSERA_RETURN_IF_ERROR(Execute(plan, {source.data(), before},
+                                    {target.data(), plan.target().meta()},
+                                    self.comms, self.stream));
+    TESSERA_RETURN_IF_ERROR(self.stream.Synchronize());
+    EXPECT_THAT(target, ElementsAre(1, 1, 2));
+    return absl::OkStatus();
+  }));
+}
+
+}  // namespace
+}  // namespace tessera

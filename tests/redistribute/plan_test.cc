@@ -1,0 +1,164 @@
+#include "tessera/redistribute/plan.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/redistribute/planner.h"
+#include "tessera/redistribute/storage.h"
+
+namespace tessera {
+namespace {
+
+using internal::Storage;
+using internal::StorageOfSteps;
+using ::testing::ElementsAre;
+
+Step MakeStep(StepKind kind, int axis, const Layout& before,
+              const char* after) {
+  Step step;
+  step.kind = kind;
+  step.axes = {axis};
+  step.before = before;
+  step.after = before.With(after).value();
+  step.bytes_received = Communicates(kind) ? 100 : 0;
+  step.messages = Communicates(kind) ? 1 : 0;
+  step.time_ps = 7;
+  return step;
+}
+
+Layout ParseLayout(const char* text) {
+  return Layout::Parse(text, DeviceMesh::Parse("dp=2,tp=2").value()).value();
+}
+
+// A plan that takes these steps one after the other.
+struct NextStep {
+  StepKind kind;
+  int axis;
+  const char* after;
+};
+Plan MakeChain(const Layout& source, const std::vector<NextStep>& chain) {
+  std::vector<Step> steps;
+  Layout at = source;
+  for (const NextStep& next : chain) {
+    steps.push_back(MakeStep(next.kind, next.axis, at, next.after));
+    at = steps.back().after;
+  }
+  return Plan(source, at, steps);
+}
+
+TEST(StepKindTest, NamesAreDistinct) {
+  std::set<std::string> names;
+  int communicating = 0;
+  for (int i = 0; i <= static_cast<int>(StepKind::kAllToAll); ++i) {
+    const auto kind = static_cast<StepKind>(i);
+    names.emplace(StepKindName(kind));
+    names.emplace(StepKindShortName(kind));
+    communicating += Communicates(kind) ? 1 : 0;
+  }
+  EXPECT_EQ(names.size(), 16u);
+  EXPECT_EQ(communicating, 4);
+}
+
+TEST(PlanTest, PrintsAsOneLineAndAsATable) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [P(sum), S(0)]"),
+                              {{StepKind::kReduceScatter, 0, "[S(1), S(0)]"},
+                               {StepKind::kAllGather, 1, "[S(1), R]"}});
+  EXPECT_EQ(plan.ToString(),
+            "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]");
+  EXPECT_EQ(plan.ToTable(),
+            "step            axes  before -> after                 "
+            "bytes  messages  time_ps\n"
+            "reduce_scatter  dp    [P(sum), S(0)] -> [S(1), S(0)]  "
+            "  100         1        7\n"
+            "all_gather      tp    [S(1), S(0)] -> [S(1), R]       "
+            "  100         1        7\n"
+            "total                                                 "
+            "  200         2       14\n");
+}
+
+TEST(PlanTest, WithoutStepsIsItsLayout) {
+  const Layout layout = ParseLayout("f32[8,4] [R, S(0)]");
+  const Plan plan(layout, layout, {});
+  EXPECT_EQ(plan.ToString(), "[R, S(0)]");
+  EXPECT_EQ(plan.bytes_received(), 0);
+  EXPECT_EQ(plan.launches(), 0);
+  EXPECT_EQ(plan.time_ps(), 0);
+  EXPECT_EQ(plan.workspace_bytes(), 0);
+}
+
+TEST(PlanTest, NamesAllAxesOfAStep) {
+  Step step =
+      MakeStep(StepKind::kRelabel, 0, ParseLayout("f32[8,4] [R, R]"), "[R, R]");
+  step.axes = {0, 1};
+  EXPECT_EQ(step.Name(), "RL(dp,tp)");
+}
+
+TEST(PlanTest, AddsUpSteps) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [P(sum), P(sum)]"),
+                              {{StepKind::kAllReduce, 0, "[R, P(sum)]"},
+                               {StepKind::kScale, 1, "[R, P(avg)]"},
+                               {StepKind::kAllReduce, 1, "[R, R]"}});
+  EXPECT_EQ(plan.bytes_received(), 200);
+  EXPECT_EQ(plan.launches(), 2);
+  EXPECT_EQ(plan.time_ps(), 21);
+}
+
+TEST(PlanTest, SumsThatDoNotFitBecomeTheGreatestValue) {
+  Step step = MakeStep(StepKind::kAllReduce, 0,
+                       ParseLayout("f32[8,4] [P(sum), R]"), "[R, R]");
+  step.time_ps = INT64_MAX - 1;
+  const Plan plan(step.before, step.after, {step, step});
+  EXPECT_EQ(plan.time_ps(), INT64_MAX);
+}
+
+TEST(StorageOfStepsTest, LastChangeOfRegionAndAllBehindItUseTheTarget) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [P(sum), S(0)]"),
+                              {{StepKind::kAllGather, 1, "[P(sum), R]"},
+                               {StepKind::kAllReduce, 0, "[R, R]"},
+                               {StepKind::kFill, 1, "[R, P(sum)]"}});
+  EXPECT_THAT(
+      StorageOfSteps(plan.steps()),
+      ElementsAre(Storage::kTarget, Storage::kTarget, Storage::kTarget));
+  EXPECT_EQ(plan.workspace_bytes(), 0);
+}
+
+TEST(StorageOfStepsTest, SlicesOfTheSourceAreViews) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [R, S(0)]"),
+                              {{StepKind::kRelabel, 0, "[R, S(0)]"},
+                               {StepKind::kSlice, 0, "[S(1), S(0)]"},
+                               {StepKind::kAllGather, 1, "[S(1), R]"}});
+  EXPECT_THAT(
+      StorageOfSteps(plan.steps()),
+      ElementsAre(Storage::kSource, Storage::kSource, Storage::kTarget));
+  EXPECT_EQ(plan.workspace_bytes(), 0);
+}
+
+TEST(StorageOfStepsTest, WorksInPlaceInWorkspaceButNeverInTheSource) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [P(sum), S(0)]"),
+                              {{StepKind::kScale, 0, "[P(avg), S(0)]"},
+                               {StepKind::kAllReduce, 0, "[R, S(0)]"},
+                               {StepKind::kRelabel, 0, "[R, S(0)]"},
+                               {StepKind::kAllGather, 1, "[R, R]"},
+                               {StepKind::kSlice, 0, "[S(0), R]"}});
+  EXPECT_THAT(
+      StorageOfSteps(plan.steps()),
+      ElementsAre(Storage::kNewBuffer, Storage::kWorkspace, Storage::kWorkspace,
+                  Storage::kNewBuffer, Storage::kTarget));
+  // Half of the tensor, and all of it while it is gathered.
+  EXPECT_EQ(plan.workspace_bytes(), (16 + 32) * 4);
+}
+
+TEST(StorageOfStepsTest, APieceAmongIdentitiesIsAChangeOfRegion) {
+  const Plan plan = MakeChain(ParseLayout("f32[8,4] [S(0), S(1)]"),
+                              {{StepKind::kFill, 0, "[P(sum), S(1)]"},
+                               {StepKind::kReduceScatter, 0, "[S(1), S(1)]"}});
+  EXPECT_THAT(StorageOfSteps(plan.steps()),
+              ElementsAre(Storage::kNewBuffer, Storage::kTarget));
+  EXPECT_EQ(plan.workspace_bytes(), 16 * 4);
+}
+
+}  // namespace
+}  // namespace tessera

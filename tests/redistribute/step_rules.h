@@ -1,0 +1,25 @@
+#ifndef TESSERA_TESTS_REDISTRIBUTE_STEP_RULES_H_
+#define TESSERA_TESTS_REDISTRIBUTE_STEP_RULES_H_
+
+#include <optional>
+
+#include "tessera/placement/layout.h"
+#include "tessera/redistribute/plan.h"
+
+namespace tessera::testing {
+
+// A step along one mesh axis.
+struct SingleAxisStep {
+  StepKind kind;
+  int axis;
+};
+
+// The step that leads from one layout to the other by the rules of edges.h, or
+// nullopt where there is none. Compares layouts; knows nothing of how edges
+// are enumerated.
+std::optional<SingleAxisStep> LegalStep(const Layout& before,
+                                        const Layout& after);
+
+}  // namespace tessera::testing
+
+#endif  // TESSERA_TESTS_REDISTRIBUTE_STEP_RULES_H_

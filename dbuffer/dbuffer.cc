@@ -303,6 +303,20 @@ absl::Status DBuffer::Fill(Interval stretch, double value,
   return stream.device().kernels().Fill(stream, View(stretch), value);
 }
 
+absl::Status DBuffer::Declare(BufferPlacements placements) {
+  TESSERA_ASSIGN_OR_RETURN(const Interval range,
+                           CheckedRange(*group_, placements, dtype_, rank_));
+  if (Intersect(capacity_, range) != range) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dbuffer: ", BufferPlacementsToString(placements), " holds ",
+        range.ToString(), ", which is not within the memory's ",
+        capacity_.ToString()));
+  }
+  placements_ = std::move(placements);
+  range_ = range;
+  return absl::OkStatus();
+}
+
 absl::Status DBuffer::FillZero(Stream& stream) {
   return Fill(range_, 0.0, stream);
 }

@@ -104,6 +104,10 @@ class DBuffer {
   // ConvertTo.
   absl::Status CopyTo(DBuffer& target, CommSet& comms, Stream& stream) const;
 
+  // Says that the memory holds `placements` now, without touching it: whoever
+  // wrote it there says so. ERRORS: InvalidArgument as in ConvertTo.
+  absl::Status Declare(BufferPlacements placements);
+
   // Zeros, padding included.
   absl::Status FillZero(Stream& stream);
   // Zeros in what belongs to no tensor of this rank.

@@ -50,7 +50,7 @@ struct GroupMemory {
 struct UnitMemory {
   int depth = 1;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
-  std::vector<GroupMemory> groups;
+  std::vector<GroupMemory> groups = {};
 
   int64_t UnshardedWeightBytes() const;
   int64_t UnreducedGradBytes() const;

@@ -22,12 +22,12 @@ enum class GradientReduction {
 struct Precision {
   // Gradients as the trainer writes them and as they are reduced over Flat
   // axes. Default: the parameter's.
-  std::optional<DType> wire;
+  std::optional<DType> wire = std::nullopt;
   // Accumulated gradients, f32 or f64. Default: f64 for f64 parameters, else
   // f32.
-  std::optional<DType> accumulation;
+  std::optional<DType> accumulation = std::nullopt;
   // Main weights, f32 or f64. Default: as accumulation.
-  std::optional<DType> main_weight;
+  std::optional<DType> main_weight = std::nullopt;
 };
 
 struct FsdpOptions {
@@ -56,9 +56,9 @@ enum class ReleaseWeights {
 struct UnitOptions {
   // The unit whose forward and backward enclose this one's. Null: a root.
   Unit* parent = nullptr;
-  std::optional<UnitPlacements> placements;
-  std::optional<Precision> precision;
-  std::optional<double> grad_divisor;
+  std::optional<UnitPlacements> placements = std::nullopt;
+  std::optional<Precision> precision = std::nullopt;
+  std::optional<double> grad_divisor = std::nullopt;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
 };
 

@@ -1,6 +1,5 @@
 #include "tessera/fsdp/runtime.h"
 
-#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,8 +25,9 @@ void Runtime::Fail(const absl::Status& error) {
 
 absl::Status Runtime::status() const {
   if (!error_.ok()) return error_;
-  for (const Stream* stream : {static_cast<const Stream*>(&compute),
-                               gather.get(), reduce.get(), finalize.get()}) {
+  const Stream* const streams[] = {&compute, gather.get(), reduce.get(),
+                                   finalize.get()};
+  for (const Stream* stream : streams) {
     if (stream == nullptr) continue;
     if (absl::Status error = stream->status(); !error.ok()) {
       return Prefixed(absl::StrCat("fsdp: stream '", stream->name(), "': "),

@@ -29,10 +29,10 @@ class GradientOracle {
  public:
   struct Options {
     // The data-parallel axes, outer before inner.
-    std::vector<int> axis_sizes;
+    std::vector<int> axis_sizes = {};
     // Indices into axis_sizes as they cut; empty: the last cuts first.
-    std::vector<int> cut_order;
-    UnitPlacements placements;
+    std::vector<int> cut_order = {};
+    UnitPlacements placements = {};
     DType wire = DType::kF32;
     DType accumulation = DType::kF32;
     GradientReduction reduction = GradientReduction::kMean;

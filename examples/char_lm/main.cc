@@ -1,0 +1,101 @@
+// Trains a character-level transformer under Tessera and checks the run: see
+// options.cc for the command line, trainer.cc for how a model uses Tessera.
+//
+// Exit status: 0 if all checks passed, 1 if one failed or the run did, 2 for a
+// command line or text that cannot be used.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <future>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "char_lm/options.h"
+#include "char_lm/reference.h"
+#include "char_lm/report.h"
+#include "char_lm/text.h"
+#include "char_lm/trainer.h"
+
+namespace char_lm {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUnusable = 2;
+
+int Complain(const absl::Status& status, int exit_status) {
+  absl::FPrintF(stderr, "char_lm: %s\n", status.message());
+  return exit_status;
+}
+
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Prints the units, then one line that is written over on a terminal, a line
+// per step elsewhere.
+Observer ShowProgress(int steps) {
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  return {.prepared =
+              [](const std::string& units) {
+                Print("\n== units ==\n" + units + "\n== training ==\n");
+              },
+          .stepped =
+              [=](int step, double loss, double tokens_per_second) {
+                absl::PrintF("%sstep %4d  loss %.4f  %8.0f tokens/s%s",
+                             terminal ? "\r" : "", step, loss,
+                             tokens_per_second,
+                             terminal && step + 1 < steps ? "" : "\n");
+                std::fflush(stdout);
+              }};
+}
+
+absl::Status TrainAndCheck(const Options& options, const Text& text) {
+  absl::StatusOr<TrainResult> result =
+      Train(options, text, ShowProgress(options.steps));
+  if (!result.ok()) return result.status();
+
+  absl::Status losses;
+  if (options.compare) {
+    auto oracle = std::async(std::launch::async, TrainOracle,
+                             std::cref(options), std::cref(text));
+    const std::vector<double> big_batch = TrainBigBatch(options, text);
+    const std::vector<double> expected = oracle.get();
+    Print(DescribeLosses(*result, expected, big_batch));
+    losses = CheckLosses(*result, expected, big_batch);
+  }
+  Print(DescribeCommunication(*result));
+  Print(DescribeMemory(*result));
+  losses.Update(CheckMemory(*result));
+  if (losses.ok()) Print("\nall checks passed\n");
+  return losses;
+}
+
+int Main(int argc, char** argv) {
+  absl::StatusOr<Request> request = ParseCommandLine(argc, argv);
+  if (!request.ok()) return Complain(request.status(), kUnusable);
+  if (const auto* words = std::get_if<std::string>(&*request)) {
+    Print(*words);
+    return 0;
+  }
+  Options options = std::get<Options>(*std::move(request));
+  absl::StatusOr<Text> text =
+      LoadText(options.text_path, options.model.context);
+  if (!text.ok()) return Complain(text.status(), kUnusable);
+  options.model.vocab = text->vocab_size();
+
+  absl::StatusOr<std::string> description = DescribeRun(options, *text);
+  if (!description.ok()) return Complain(description.status(), kFailed);
+  Print(*description);
+  const absl::Status status = TrainAndCheck(options, *text);
+  return status.ok() ? 0 : Complain(status, kFailed);
+}
+
+}  // namespace
+}  // namespace char_lm
+
+int main(int argc, char** argv) { return char_lm::Main(argc, argv); }

@@ -1,0 +1,119 @@
+#include "char_lm/options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "char_lm/text.h"
+#include "tessera/base/status_macros.h"
+
+namespace char_lm {
+namespace {
+
+constexpr char kAbout[] =
+    "Trains a character-level transformer with its weights, gradients and\n"
+    "optimizer sharded over a mesh of ranks, which are threads, and checks "
+    "the\n"
+    "losses against a run in one process.";
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  char_lm\n"
+    "  char_lm --mesh dp=4 --strategy fsdp --microbatches 1\n"
+    "  char_lm --mesh dp_outer=2,dp_inner=3 --text README.md --steps 20\n";
+
+// CLI11's messages may have several lines.
+std::string FirstLine(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
+  Options options;
+  options.text_path = kDefaultTextPath;
+  std::string mesh = "dp_outer=2,dp_inner=2";
+  std::string strategy = "hsdp";
+  bool no_reference = false;
+
+  const std::map<std::string, tessera::ZeroGrad> zero_names = {
+      {"release", tessera::ZeroGrad::kRelease},
+      {"fill", tessera::ZeroGrad::kFill}};
+  const std::map<std::string, tessera::CpuStreams> stream_names = {
+      {"inline", tessera::CpuStreams::kInline},
+      {"worker", tessera::CpuStreams::kWorker}};
+  std::vector<std::string> strategies;
+  for (absl::string_view name : tessera::StrategyNames()) {
+    strategies.emplace_back(name);
+  }
+
+  CLI::App app(kAbout, "char_lm");
+  app.footer(kExamples);
+  app.add_option("--text", options.text_path, "File or directory to learn")
+      ->capture_default_str();
+  app.add_option("--mesh", mesh, "Mesh axes, outer before inner")
+      ->capture_default_str();
+  app.add_option("--strategy", strategy, "Short for three lists of placements")
+      ->check(CLI::IsMember(strategies))
+      ->capture_default_str();
+  app.add_option("--microbatches", options.microbatches, "Per step")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Optimizer steps")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "Learning rate of SGD")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--zero-grad", options.zero_grad,
+                 "How gradients become zero: release or fill")
+      ->transform(CLI::Transformer(zero_names))
+      ->default_str("release");
+  app.add_option("--streams", options.streams,
+                 "Who runs streams: inline (the rank's thread) or worker")
+      ->transform(CLI::Transformer(stream_names))
+      ->default_str("inline");
+  app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--context", options.model.context, "Characters a sequence")
+      ->capture_default_str();
+  app.add_option("--width", options.model.width)->capture_default_str();
+  app.add_option("--heads", options.model.heads)->capture_default_str();
+  app.add_option("--layers", options.model.layers)->capture_default_str();
+  app.add_option("--mlp-width", options.model.mlp_width)->capture_default_str();
+  app.add_option("--seed", options.seed, "Of weights and batches")
+      ->capture_default_str();
+  app.add_flag("--no-reference", no_reference,
+               "Do not compare with runs in one process");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return app.help();
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(FirstLine(error.what()));
+  }
+
+  options.compare = !no_reference;
+  TESSERA_ASSIGN_OR_RETURN(options.mesh, tessera::DeviceMesh::Parse(mesh));
+  if (options.mesh.end_rank() != options.mesh.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--mesh ", mesh, " has ", options.mesh.size(), " ranks up to rank ",
+        options.mesh.end_rank() - 1, ", want all ranks from 0"));
+  }
+  constexpr int kMostRanks = 64;
+  if (options.mesh.size() > kMostRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mesh ", mesh, " has ", options.mesh.size(),
+                     " ranks, want at most ", kMostRanks, " threads"));
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      options.placements,
+      tessera::PlacementsFor(strategy, options.mesh.num_axes()));
+  TESSERA_RETURN_IF_ERROR(ModelConfig::Validate(options.model));
+  return options;
+}
+
+}  // namespace char_lm

@@ -1,0 +1,188 @@
+#include "char_lm/report.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "char_lm/parameter.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/fsdp/memory_plan.h"
+#include "tessera/mesh/topology.h"
+#include "tessera/placement/layout.h"
+#include "tessera/redistribute/planner.h"
+
+namespace char_lm {
+namespace {
+
+constexpr double kTolerance = 1e-4;
+
+std::string Heading(absl::string_view title) {
+  return absl::StrCat("\n== ", title, " ==\n");
+}
+
+double RelativeDifference(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(a), std::abs(b));
+}
+
+bool SameBits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+// The steps whose losses are printed: about eight, the last among them.
+bool IsShown(size_t step, size_t steps) {
+  const size_t stride = std::max<size_t>(1, (steps + 6) / 7);
+  return step % stride == 0 || step + 1 == steps;
+}
+
+std::map<std::string, int64_t> CountedPeaks(
+    const tessera::MemoryReport& report) {
+  std::map<std::string, int64_t> peaks;
+  for (const auto& [tag, usage] : report.by_tag) peaks[tag] = usage.peak_bytes;
+  return peaks;
+}
+
+int64_t Total(const std::map<std::string, int64_t>& bytes) {
+  int64_t total = 0;
+  for (const auto& [tag, count] : bytes) total += count;
+  return total;
+}
+
+int64_t Find(const std::map<std::string, int64_t>& bytes,
+             const std::string& tag) {
+  const auto it = bytes.find(tag);
+  return it == bytes.end() ? 0 : it->second;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DescribeRun(const Options& options,
+                                        const Text& text) {
+  using tessera::Placement;
+  std::string out = absl::StrFormat(
+      "text: %s, %d characters, %d distinct\nmesh: %s, %d ranks as threads\n",
+      options.text_path, text.tokens.size(), text.vocab_size(),
+      options.mesh.ToString(), options.mesh.size());
+  const int axes = options.mesh.num_axes();
+  if (axes == 0) return out;
+
+  const ParameterSpec spec = BlockParameters(options.model)[kQkvWeight];
+  std::vector<Placement> from(axes, Placement::Partial());
+  std::vector<Placement> to(axes, Placement::Replicate());
+  from.back() = Placement::Shard(0);
+  to.back() = Placement::Shard(1);
+  TESSERA_ASSIGN_OR_RETURN(
+      const tessera::TensorMeta meta,
+      tessera::TensorMeta::Create(tessera::DType::kF32, spec.shape));
+  TESSERA_ASSIGN_OR_RETURN(const tessera::Layout source,
+                           tessera::Layout::Create(meta, options.mesh, from));
+  TESSERA_ASSIGN_OR_RETURN(const tessera::Layout target, source.With(to));
+  TESSERA_ASSIGN_OR_RETURN(
+      const tessera::Plan plan,
+      tessera::MakePlan(source, target, tessera::Topology::LocalCpu()));
+  absl::StrAppend(&out, Heading("a redistribution on this mesh"), spec.name,
+                  " ", meta.ToString(), ": ", plan.ToString(), "\n",
+                  plan.ToTable());
+  return out;
+}
+
+std::string DescribeLosses(const TrainResult& result,
+                           const std::vector<double>& oracle,
+                           const std::vector<double>& big_batch) {
+  std::string out = Heading("losses against one process");
+  absl::StrAppendFormat(&out, "%6s  %-12s  %-12s  %-12s  %s\n", "step",
+                        "tessera", "oracle", "big batch", "rel. difference");
+  double worst = 0;
+  for (size_t i = 0; i < result.losses.size(); ++i) {
+    const double difference =
+        RelativeDifference(result.losses[i], big_batch[i]);
+    worst = std::max(worst, difference);
+    if (!IsShown(i, result.losses.size())) continue;
+    absl::StrAppendFormat(&out, "%6d  %-12.8f  %-12.8f  %-12.8f  %.1e\n", i,
+                          result.losses[i], oracle[i], big_batch[i],
+                          difference);
+  }
+  const bool equal = std::equal(result.losses.begin(), result.losses.end(),
+                                oracle.begin(), oracle.end(), SameBits);
+  absl::StrAppendFormat(
+      &out, "oracle: %s; big batch: within %.1e of it, %.0e allowed\n",
+      equal ? "bitwise equal" : "DIFFERENT", worst, kTolerance);
+  return out;
+}
+
+absl::Status CheckLosses(const TrainResult& result,
+                         const std::vector<double>& oracle,
+                         const std::vector<double>& big_batch) {
+  for (size_t i = 0; i < result.losses.size(); ++i) {
+    if (!SameBits(result.losses[i], oracle[i])) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the loss of step %d is %.17g, that of the oracle %.17g", i,
+          result.losses[i], oracle[i]));
+    }
+    // Written so that a NaN fails.
+    if (!(RelativeDifference(result.losses[i], big_batch[i]) <= kTolerance)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the loss of step %d is %.9g, that of one big batch %.9g", i,
+          result.losses[i], big_batch[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeCommunication(const TrainResult& result) {
+  std::string out = Heading("communication of rank 0 in one step");
+  absl::StrAppendFormat(&out, "%-12s %-16s %8s %16s\n", "axis", "kind", "calls",
+                        "bytes received");
+  for (const auto& [key, counter] : result.communication) {
+    absl::StrAppendFormat(&out, "%-12s %-16s %8d %16d\n", key.first,
+                          tessera::CollectiveKindName(key.second),
+                          counter.calls, counter.bytes_received);
+  }
+  return out;
+}
+
+std::string DescribeMemory(const TrainResult& result) {
+  std::string out = Heading("peak memory per rank, in bytes");
+  absl::StrAppendFormat(&out, "%-18s %14s", "buffer", "formula");
+  for (size_t r = 0; r < result.memory.size(); ++r) {
+    absl::StrAppendFormat(&out, " %14s", absl::StrCat("rank ", r));
+  }
+  const auto planned = tessera::PlanMemory(result.units);
+  for (const auto& [tag, bytes] : planned) {
+    absl::StrAppendFormat(&out, "\n%-18s %14d", tag, bytes);
+    for (const auto& report : result.memory) {
+      absl::StrAppendFormat(&out, " %14d", Find(CountedPeaks(report), tag));
+    }
+  }
+  absl::StrAppendFormat(&out, "\n%-18s %14d", "total", Total(planned));
+  for (const auto& report : result.memory) {
+    absl::StrAppendFormat(&out, " %14d", report.total.peak_bytes);
+  }
+  absl::StrAppend(&out, "\n");
+  return out;
+}
+
+absl::Status CheckMemory(const TrainResult& result) {
+  const auto planned = tessera::PlanMemory(result.units);
+  for (size_t r = 0; r < result.memory.size(); ++r) {
+    auto counted = CountedPeaks(result.memory[r]);
+    for (const auto& [tag, bytes] : planned) counted.try_emplace(tag, 0);
+    for (const auto& [tag, bytes] : counted) {
+      if (bytes == Find(planned, tag)) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", r, " holds ", bytes, " bytes of ", tag,
+                       " at its peak, the formula gives ", Find(planned, tag)));
+    }
+    if (result.memory[r].total.peak_bytes != Total(planned)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rank ", r, " holds ", result.memory[r].total.peak_bytes,
+          " bytes at its peak, the formula gives ", Total(planned)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace char_lm

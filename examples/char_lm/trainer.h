@@ -1,0 +1,41 @@
+#ifndef CHAR_LM_TRAINER_H_
+#define CHAR_LM_TRAINER_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "char_lm/options.h"
+#include "char_lm/text.h"
+#include "tessera/comm/comm_log.h"
+#include "tessera/device/memory.h"
+#include "tessera/fsdp/memory_plan.h"
+
+namespace char_lm {
+
+// What a run under Tessera leaves, as its ranks saw it.
+struct TrainResult {
+  std::vector<double> losses;  // per step, the mean over all targets
+  double seconds = 0;
+  // Of rank 0 in the last step.
+  tessera::CommLog::Counters communication;
+  std::vector<tessera::MemoryReport> memory;  // per rank
+  std::vector<tessera::UnitMemory> units;     // the formula's arguments
+};
+
+// Called on rank 0.
+struct Observer {
+  // Before the first step, with a table of placements and flat layouts.
+  std::function<void(const std::string& units)> prepared;
+  // After each step; `tokens_per_second` is over all ranks.
+  std::function<void(int step, double loss, double tokens_per_second)> stepped;
+};
+
+// Trains on as many threads as the mesh has ranks.
+absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,
+                                  const Observer& observer);
+
+}  // namespace char_lm
+
+#endif  // CHAR_LM_TRAINER_H_

@@ -1,0 +1,219 @@
+#include "tessera/fsdp/context.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+FsdpOptions OptionsFor(const char* mesh, const char* strategy) {
+  FsdpOptions options;
+  options.mesh = *DeviceMesh::Parse(mesh);
+  options.placements = *PlacementsFor(strategy, options.mesh.num_axes());
+  options.logger = Logger(nullptr, absl::LogSeverity::kInfo);
+  return options;
+}
+
+// Runs `program` on one rank and returns what it returns.
+absl::Status OnOneRank(absl::FunctionRef<absl::Status(LocalRank&)> program) {
+  return RunLocalRanks(1, program);
+}
+
+absl::Status CreateStatus(const FsdpOptions& options) {
+  return OnOneRank([&](LocalRank& rank) {
+    return Context::Create(options, rank.comms.world(), rank.stream).status();
+  });
+}
+
+absl::Status BuildStatus(const FsdpOptions& options,
+                         absl::FunctionRef<absl::Status(Context&)> build) {
+  return OnOneRank([&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        auto context,
+        Context::Create(options, rank.comms.world(), rank.stream));
+    return build(*context);
+  });
+}
+
+TEST(ContextTest, RejectsAxesThatDoNotFit) {
+  FsdpOptions options = OptionsFor("dp=1,tp=1", "fsdp");
+  options.data_parallel_axes = {"dp", "pp"};
+  EXPECT_THAT(CreateStatus(options), StatusIs(kInvalid, HasSubstr("pp")));
+  options.data_parallel_axes = {"dp", "dp"};
+  EXPECT_THAT(CreateStatus(options), StatusIs(kInvalid, HasSubstr("dp")));
+  options.data_parallel_axes = {"dp", "tp"};
+  options.cut_order = {"dp"};
+  EXPECT_THAT(CreateStatus(options),
+              StatusIs(kInvalid, HasSubstr("permutation")));
+}
+
+TEST(ContextTest, RejectsRanksOutsideTheMesh) {
+  FsdpOptions options = OptionsFor("dp=2@4", "fsdp");
+  EXPECT_THAT(
+      CreateStatus(options),
+      StatusIs(kInvalid, AllOf(HasSubstr("rank 0"), HasSubstr("dp=2"))));
+}
+
+TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
+  const TensorMeta meta = *TensorMeta::Create(DType::kF32, {4});
+  const FsdpOptions options = OptionsFor("outer=1,inner=1", "fsdp");
+
+  // Flat on the outer axis alone: the inner one cuts first.
+  EXPECT_THAT(
+      BuildStatus(options,
+                  [&](Context& context) {
+                    UnitPlacements placements = *PlacementsFor("ddp", 2);
+                    placements.parameter[0] = BufferPlacement::Flat();
+                    UnitBuilder builder =
+                        context.NewUnit("block", {.placements = placements});
+                    builder.Add("w", meta);
+                    return builder.Build().status();
+                  }),
+      StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("inner"))));
+  EXPECT_THAT(
+      BuildStatus(options,
+                  [&](Context& context) {
+                    UnitPlacements placements = *PlacementsFor("fsdp", 2);
+                    placements.gradient[1] = BufferPlacement::Replicate();
+                    UnitBuilder builder =
+                        context.NewUnit("block", {.placements = placements});
+                    builder.Add("w", meta);
+                    return builder.Build().status();
+                  }),
+      StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("gradient"),
+                               HasSubstr("axis 1"))));
+  EXPECT_THAT(
+      BuildStatus(options,
+                  [&](Context& context) {
+                    UnitBuilder builder = context.NewUnit("block");
+                    builder.Add("w", meta);
+                    builder.Add("w", meta);
+                    return builder.Build().status();
+                  }),
+      StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("'w'"))));
+  EXPECT_THAT(BuildStatus(options,
+                          [&](Context& context) {
+                            EXPECT_OK(context.NewUnit("block").Build());
+                            return context.NewUnit("block").Build().status();
+                          }),
+              StatusIs(kInvalid, HasSubstr("'block'")));
+  EXPECT_THAT(BuildStatus(options,
+                          [&](Context& context) {
+                            UnitBuilder builder = context.NewUnit("block");
+                            builder.Add("ids",
+                                        *TensorMeta::Create(DType::kI32, {4}));
+                            return builder.Build().status();
+                          }),
+              StatusIs(kInvalid, AllOf(HasSubstr("'ids'"), HasSubstr("i32"))));
+  EXPECT_THAT(
+      BuildStatus(options,
+                  [&](Context& context) {
+                    UnitBuilder builder = context.NewUnit(
+                        "block",
+                        {.precision = Precision{.accumulation = DType::kBF16}});
+                    builder.Add("w", meta);
+                    return builder.Build().status();
+                  }),
+      StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("bf16"))));
+  EXPECT_THAT(BuildStatus(options,
+                          [&](Context& context) {
+                            UnitBuilder builder =
+                                context.NewUnit("block", {.grad_divisor = 0.0});
+                            builder.Add("w", meta);
+                            return builder.Build().status();
+                          }),
+              StatusIs(kInvalid, HasSubstr("grad_divisor is 0")));
+}
+
+TEST(ContextTest, RegistrationEndsWithPrepare) {
+  EXPECT_THAT(
+      BuildStatus(OptionsFor("dp=1", "fsdp"),
+                  [](Context& context) -> absl::Status {
+                    TESSERA_RETURN_IF_ERROR(context.Prepare());
+                    return context.NewUnit("late").Build().status();
+                  }),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("'late'")));
+  EXPECT_THAT(BuildStatus(OptionsFor("dp=1", "fsdp"),
+                          [](Context& context) -> absl::Status {
+                            TESSERA_RETURN_IF_ERROR(context.Prepare());
+                            return context.Prepare();
+                          }),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// Ranks that register parameters in another order all get an error that names
+// the first difference.
+TEST(ContextTest, RanksThatRegisterDifferentlyAllFail) {
+  std::vector<absl::Status> statuses(4);
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        auto context,
+        Context::Create(OptionsFor("dp_outer=2,dp_inner=2", "hsdp"),
+                        rank.comms.world(), rank.stream));
+    UnitBuilder builder = context->NewUnit("block");
+    builder.Add("first", *TensorMeta::Create(DType::kF32, {8}));
+    const bool swapped = rank.rank == 2;
+    builder.Add(swapped ? "c" : "b", *TensorMeta::Create(DType::kF32, {8}));
+    builder.Add(swapped ? "b" : "c", *TensorMeta::Create(DType::kF32, {8}));
+    TESSERA_RETURN_IF_ERROR(builder.Build().status());
+    statuses[rank.rank] = context->Prepare();
+    return absl::OkStatus();
+  }));
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("entry 2"), HasSubstr("'block.b'"),
+                               HasSubstr("on rank 0"), HasSubstr("'block.c'"),
+                               HasSubstr("on rank 2"))));
+  }
+}
+
+TEST(ContextTest, RanksThatRegisterFewerUnitsAllFail) {
+  std::vector<absl::Status> statuses(2);
+  EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(auto context,
+                             Context::Create(OptionsFor("dp=2", "fsdp"),
+                                             rank.comms.world(), rank.stream));
+    TESSERA_RETURN_IF_ERROR(context->NewUnit("one").Build().status());
+    if (rank.rank == 0) {
+      TESSERA_RETURN_IF_ERROR(context->NewUnit("two").Build().status());
+    }
+    statuses[rank.rank] = context->Prepare();
+    return absl::OkStatus();
+  }));
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("'two'"),
+                                       HasSubstr("nothing on rank 1"))));
+  }
+}
+
+TEST(ContextTest, TableShowsPlacementsLayoutAndPadding) {
+  std::string table;
+  EXPECT_OK(BuildStatus(
+      OptionsFor("dp_outer=1,dp_inner=1", "hsdp"), [&](Context& context) {
+        UnitBuilder builder = context.NewUnit("block0");
+        builder.Add("weight", *TensorMeta::Create(DType::kF32, {5, 3}));
+        EXPECT_OK(builder.Build());
+        table = context.ToTable();
+        return absl::OkStatus();
+      }));
+  EXPECT_THAT(table, AllOf(HasSubstr("block0"), HasSubstr("[R, Flat]"),
+                           HasSubstr("weight"), HasSubstr("[5,3]"),
+                           HasSubstr("padding")));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,120 @@
+#ifndef TESSERA_TESTS_FSDP_TOY_TRAINING_H_
+#define TESSERA_TESTS_FSDP_TOY_TRAINING_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tessera/fsdp/context.h"
+
+namespace tessera::testing {
+
+// A model whose "layers" are bare parameters and whose gradients are a function
+// of rank, microbatch, step, element and the weight itself, so that every
+// rank's data differ and a wrong weight shows in the next gradient.
+struct ToyParameter {
+  std::string name;
+  std::vector<int64_t> extents;
+};
+
+struct ToyUnit {
+  std::string name;
+  int parent = -1;  // index of an earlier unit
+  std::vector<ToyParameter> parameters;
+};
+
+struct ToyRun {
+  std::string mesh = "dp_outer=2,dp_inner=2";
+  std::string strategy = "hsdp";
+  int microbatches = 3;
+  int steps = 3;
+  ZeroGrad zero_grad = ZeroGrad::kRelease;
+  GradientReduction reduction = GradientReduction::kMean;
+  double grad_divisor = 1.0;
+  Precision precision;
+  DType dtype = DType::kF32;
+  ReleaseWeights release = ReleaseWeights::kAfterForward;
+  double learning_rate = 0.125;
+  bool integer_gradients = false;  // small integers, independent of weights
+  CpuStreams streams = CpuStreams::kInline;
+  std::vector<ToyUnit> units;
+
+  std::string ToString() const;
+};
+
+// A root with an odd shape around two blocks whose sizes no rank count divides.
+std::vector<ToyUnit> DefaultToyUnits();
+
+// What rank `rank` adds to the gradient of one element in one backward.
+struct GradientPlace {
+  int rank;
+  int step;
+  int microbatch;
+  int unit;
+  int parameter;
+  int64_t element;
+};
+double ToyGradient(const ToyRun& run, const GradientPlace& place,
+                   double weight);
+double InitialWeight(int unit, int parameter, int64_t element);
+
+// Main weights in f32 or f64 after each step, and the final gradients of each
+// step: [step][unit][parameter][element]; weights have one entry more, the
+// first being the initial ones.
+using ToyValues = std::vector<std::vector<std::vector<double>>>;
+struct ToyHistory {
+  std::vector<ToyValues> weights;
+  std::vector<ToyValues> gradients;
+};
+
+// By GradientOracle: the bits that every rank must have.
+ToyHistory OracleHistory(const ToyRun& run);
+// By plain arithmetic in f64, all contributions in one sum.
+ToyHistory BigBatchHistory(const ToyRun& run);
+
+// The program of one rank over its units.
+class ToyRank {
+ public:
+  static absl::StatusOr<std::unique_ptr<ToyRank>> Create(const ToyRun& run,
+                                                         LocalRank& rank);
+
+  Context& context() { return *context_; }
+  Unit& unit(int u) { return *units_[u]; }
+
+  // Hooks around all units, in order and in reverse, children inside their
+  // parents. Forward fails where a weight that is gathered is not
+  // `expected_weights` to the bit.
+  absl::Status Forward(const ToyValues& expected_weights);
+  absl::Status Backward(int step, int microbatch,
+                        std::optional<bool> is_last = std::nullopt);
+
+  // Fails where this rank's piece of a main gradient (weight) differs from the
+  // expected whole in any bit.
+  absl::Status CheckGradients(const ToyValues& expected);
+  absl::Status CheckWeights(const ToyValues& expected);
+
+ private:
+  ToyRank(const ToyRun& run, LocalRank& rank) : run_(run), rank_(rank) {}
+
+  absl::Status OpenForward(int u, const ToyValues& expected);
+  absl::Status WriteGradients(int u, int step, int microbatch);
+  absl::Status CheckPiece(const ShardedTensor& tensor,
+                          const std::vector<double>& expected,
+                          absl::string_view what);
+
+  const ToyRun& run_;
+  LocalRank& rank_;
+  std::unique_ptr<Context> context_;
+  std::vector<Unit*> units_;
+};
+
+// Trains under Tessera and compares with `expected` after every step, on every
+// rank, bit for bit.
+absl::Status TrainAndCompare(const ToyRun& run, const ToyHistory& expected);
+
+}  // namespace tessera::testing
+
+#endif  // TESSERA_TESTS_FSDP_TOY_TRAINING_H_

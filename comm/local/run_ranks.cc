@@ -3,6 +3,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -52,6 +53,11 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
   LocalWorld world(num_ranks, options.world);
   FirstError error;
 
+  // A rank's error is on record before the others' that follow from it.
+  const auto end = [&](int rank, const absl::Status& status) {
+    error.Report(rank, status);
+    world.Leave(rank, status);
+  };
   const auto run_rank = [&](int rank) {
     CpuDevice device(options.device);
     std::unique_ptr<Stream> stream;
@@ -65,17 +71,19 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
       TESSERA_RETURN_IF_ERROR(Call(program, local));
       return stream->Synchronize();
     };
-    const absl::Status status = run();
-    // This rank's error is on record before the others' that follow from it.
-    // They learn of it before the stream's end waits for what it still holds.
-    error.Report(rank, status);
-    world.Leave(rank, status);
+    // Before the stream is destroyed, which waits for what it still holds.
+    end(rank, run());
   };
 
   std::vector<std::thread> threads;
   threads.reserve(num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    threads.emplace_back(run_rank, rank);
+    try {
+      threads.emplace_back(run_rank, rank);
+    } catch (const std::system_error& e) {
+      end(rank, absl::ResourceExhaustedError(
+                    absl::StrCat("comm: want a thread, found ", e.what())));
+    }
   }
   for (std::thread& thread : threads) thread.join();
   return error.Get();

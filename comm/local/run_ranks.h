@@ -19,8 +19,8 @@ struct LocalRank {
 };
 
 struct LocalRunOptions {
-  CpuDevice::Options device;
-  LocalWorld::Options world;
+  CpuDevice::Options device = {};
+  LocalWorld::Options world = {};
 };
 
 // Runs `program` once per rank, each on a thread of its own with a device, a

@@ -1,0 +1,421 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tests/status_matchers.h"
+
+namespace tessera {
+namespace {
+
+using ::tessera::testing::IsOk;
+using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+using std::chrono::milliseconds;
+
+// How long tests wait for what must not take a timeout to happen.
+constexpr milliseconds kLong = std::chrono::seconds(100);
+
+class LocalFailures : public ::testing::TestWithParam<CpuStreams> {
+ protected:
+  LocalRunOptions options(milliseconds timeout = kLong) const {
+    LocalRunOptions options;
+    options.device.streams = GetParam();
+    options.world.timeout = timeout;
+    return options;
+  }
+
+  // What each rank gets from the call that `issue` makes, once its stream has
+  // come past.
+  using Issue = std::function<absl::Status(LocalRank&)>;
+  std::vector<absl::Status> Results(int ranks, const Issue& issue,
+                                    milliseconds timeout = kLong) const {
+    std::vector<absl::Status> results(ranks);
+    EXPECT_OK(RunLocalRanks(
+        ranks,
+        [&](LocalRank& rank) {
+          const std::unique_ptr<Stream> stream =
+              rank.device.NewStream("tested").value();
+          const std::unique_ptr<Communicator> group =
+              rank.comms.world().Split(0, rank.rank, "dp", *stream).value();
+          CommSet comms(*group);
+          LocalRank tested = {rank.rank, ranks, rank.device, *stream, comms};
+          results[rank.rank] = issue(tested);
+          results[rank.rank].Update(stream->Synchronize());
+          return absl::OkStatus();
+        },
+        options(timeout)));
+    return results;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Streams, LocalFailures,
+                         ::testing::Values(CpuStreams::kInline,
+                                           CpuStreams::kWorker),
+                         [](const auto& streams) {
+                           return streams.param == CpuStreams::kInline
+                                      ? "Inline"
+                                      : "Worker";
+                         });
+
+// Memory for the calls of a rank.
+struct Floats {
+  std::array<float, 64> memory = {};
+  TensorView View(absl::string_view meta) {
+    return TensorView(memory.data(), TensorMeta::Parse(meta).value());
+  }
+};
+
+ExtentSplit Sizes(absl::Span<const int64_t> sizes) {
+  return ExtentSplit::Explicit(sizes).value();
+}
+
+struct Disagreement {
+  std::string name;
+  // The call of rank 1, and that of the two others.
+  std::function<absl::Status(Communicator&)> odd;
+  std::function<absl::Status(Communicator&)> common;
+  std::string difference;
+};
+
+std::vector<Disagreement> Disagreements() {
+  // Nothing reads or writes through these views: the calls never start.
+  static Floats floats;
+  const TensorView f12 = floats.View("f32[12]");
+  const auto all_reduce = [f12](Communicator& c) {
+    return c.AllReduce(ReduceOp::kSum, f12, f12);
+  };
+  const auto scatter = [f12](const ExtentSplit& split, int64_t own) {
+    return [=](Communicator& c) {
+      return c.ReduceScatter(ReduceOp::kSum, f12, f12.Slice(0, {0, own}), 0,
+                             split);
+    };
+  };
+  const auto gather = [](int dim) {
+    return [=](Communicator& c) {
+      return c.AllGather(floats.View(dim == 0 ? "f32[1,3]" : "f32[3,1]"),
+                         floats.View("f32[3,3]"), dim);
+    };
+  };
+  const auto to_all = [](const std::vector<int64_t>& sizes) {
+    return [=](Communicator& c) {
+      return c.AllToAll(floats.View("f32[6]"), 0, {}, floats.View("f32[6]"), 0,
+                        Sizes(sizes));
+    };
+  };
+  return {
+      {"kind", gather(0), all_reduce,
+       "ranks 0,2 call all_reduce sum f32[12], "
+       "rank 1 calls all_gather f32[3,3] dim 0 split ceil"},
+      {"op",
+       [f12](Communicator& c) { return c.AllReduce(ReduceOp::kMax, f12, f12); },
+       all_reduce,
+       "ranks 0,2 call all_reduce sum f32[12], "
+       "rank 1 calls all_reduce max f32[12]"},
+      {"dtype",
+       [](Communicator& c) {
+         const TensorView view = floats.View("i32[12]");
+         return c.AllReduce(ReduceOp::kSum, view, view);
+       },
+       all_reduce, "rank 1 calls all_reduce sum i32[12]"},
+      {"shape",
+       [](Communicator& c) {
+         const TensorView view = floats.View("f32[3,4]");
+         return c.AllReduce(ReduceOp::kSum, view, view);
+       },
+       all_reduce, "rank 1 calls all_reduce sum f32[3,4]"},
+      {"split", scatter(Sizes({4, 4, 4}), 4), scatter({}, 4),
+       "ranks 0,2 call reduce_scatter sum f32[12] dim 0 split ceil, "
+       "rank 1 calls reduce_scatter sum f32[12] dim 0 split (4,4,4)"},
+      {"dim", gather(1), gather(0),
+       "rank 1 calls all_gather f32[3,3] dim 1 split ceil"},
+      {"root", [f12](Communicator& c) { return c.Broadcast(f12, 1); },
+       [f12](Communicator& c) { return c.Broadcast(f12, 2); },
+       "ranks 0,2 call broadcast f32[12] root 2, "
+       "rank 1 calls broadcast f32[12] root 1"},
+      {"all_to_all", to_all({3, 2, 1}), to_all({2, 2, 2}),
+       "rank 0 sends f32[2] to rank 1, which expects f32[3]"},
+      {"message_shape",
+       [](Communicator& c) {
+         return c.SendRecv({{0, floats.View("f32[5]")}}, {});
+       },
+       [](Communicator& c) {
+         return c.rank() == 2 ? c.SendRecv({}, {})
+                              : c.SendRecv({}, {{1, floats.View("f32[4]")}});
+       },
+       "rank 1 sends f32[5] to rank 0, which expects f32[4]"},
+      {"message_count",
+       [](Communicator& c) {
+         return c.SendRecv({{2, floats.View("f32[5]")}}, {});
+       },
+       [](Communicator& c) { return c.SendRecv({}, {}); },
+       "rank 1 sends f32[5] to rank 2, which expects nothing more"},
+  };
+}
+
+TEST_P(LocalFailures, DisagreementIsReportedOnEveryRank) {
+  for (const Disagreement& d : Disagreements()) {
+    SCOPED_TRACE(d.name);
+    std::vector<absl::Status> later(3);
+    const std::vector<absl::Status> results = Results(3, [&](LocalRank& rank) {
+      Communicator& dp = rank.comms.world();
+      EXPECT_OK(dp.Barrier());
+      absl::Status status = rank.rank == 1 ? d.odd(dp) : d.common(dp);
+      status.Update(rank.stream.Synchronize());
+      later[rank.rank] = dp.Barrier();
+      return status;
+    });
+    EXPECT_THAT(
+        results,
+        Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                      AllOf(HasSubstr("comm: ranks disagree at operation 1 of "
+                                      "'dp': "),
+                            HasSubstr(d.difference)))));
+    EXPECT_THAT(later, Each(StatusIs(absl::StatusCode::kAborted,
+                                     AllOf(HasSubstr("comm: 'dp' is aborted: "),
+                                           HasSubstr(d.difference)))));
+  }
+}
+
+TEST_P(LocalFailures, SkippedCallShowsAtTheNextOne) {
+  const std::vector<absl::Status> results = Results(4, [](LocalRank& rank) {
+    Floats floats;
+    Communicator& dp = rank.comms.world();
+    const TensorView view = floats.View("f32[4]");
+    absl::Status status;
+    if (rank.rank != 3) status = dp.AllReduce(ReduceOp::kSum, view, view);
+    status.Update(dp.Broadcast(view, 0));
+    status.Update(rank.stream.Synchronize());  // before the memory goes
+    return status;
+  });
+  EXPECT_THAT(results,
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("at operation 0 of 'dp': ranks 0,1,2 "
+                                      "call all_reduce sum f32[4], rank 3 "
+                                      "calls broadcast f32[4] root 0"))));
+}
+
+TEST_P(LocalFailures, RejectedCallTakesNoPart) {
+  const std::vector<absl::Status> results = Results(2, [](LocalRank& rank) {
+    Communicator& dp = rank.comms.world();
+    if (rank.rank == 1) {
+      EXPECT_THAT(dp.Broadcast(TensorView(), 2),
+                  StatusIs(absl::StatusCode::kInvalidArgument));
+    }
+    return dp.Barrier();
+  });
+  EXPECT_THAT(results, Each(IsOk()));
+}
+
+TEST_P(LocalFailures, TimeoutNamesWhoDidNotCome) {
+  std::latch others(2);
+  const std::vector<absl::Status> results = Results(
+      4,
+      [&](LocalRank& rank) {
+        if (rank.rank % 2 == 1) others.wait();
+        absl::Status status = rank.comms.world().Barrier();
+        status.Update(rank.stream.Synchronize());
+        if (rank.rank % 2 == 0) others.count_down();
+        return status;
+      },
+      milliseconds(200));
+  const std::string message =
+      "ranks 1,3 did not come to barrier, operation 0 of 'dp', within 200 ms";
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(results[rank], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                        "comm: " + message));
+  }
+  for (int rank : {1, 3}) {
+    EXPECT_THAT(results[rank], StatusIs(absl::StatusCode::kAborted,
+                                        "comm: 'dp' is aborted: " + message));
+  }
+}
+
+TEST_P(LocalFailures, GroupsInCrossedOrderTimeOut) {
+  const std::vector<absl::Status> results = Results(
+      2,
+      [&](LocalRank& rank) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(
+            const std::unique_ptr<Communicator> other,
+            rank.comms.world().Subgroup({0, 1}, "tp", rank.stream));
+        Communicator* first = other.get();
+        Communicator* second = &rank.comms.world();
+        if (rank.rank == 1) std::swap(first, second);
+        absl::Status status = first->Barrier();
+        status.Update(second->Barrier());
+        return status;
+      },
+      milliseconds(200));
+  EXPECT_THAT(results, Each(StatusIs(AnyOf(absl::StatusCode::kDeadlineExceeded,
+                                           absl::StatusCode::kAborted))));
+}
+
+TEST_P(LocalFailures, AbortEndsPendingAndLaterOperations) {
+  const std::vector<absl::Status> results = Results(3, [](LocalRank& rank) {
+    Communicator& dp = rank.comms.world();
+    if (rank.rank != 2) {
+      absl::Status status = dp.Barrier();
+      status.Update(rank.stream.Synchronize());
+      EXPECT_EQ(dp.Barrier().code(), absl::StatusCode::kAborted);
+      EXPECT_EQ(dp.HostAllGather("x").status().code(),
+                absl::StatusCode::kAborted);
+      return status;
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+    dp.Abort(absl::InternalError("the disk is full"));
+    dp.Abort(absl::InternalError("a second reason"));
+    return dp.Barrier();
+  });
+  EXPECT_THAT(results,
+              Each(StatusIs(absl::StatusCode::kAborted,
+                            "comm: 'dp' is aborted: by rank 2: INTERNAL: the "
+                            "disk is full")));
+}
+
+TEST_P(LocalFailures, AbortEndsAPendingHostAllGather) {
+  const std::vector<absl::Status> results = Results(2, [](LocalRank& rank) {
+    Communicator& dp = rank.comms.world();
+    if (rank.rank == 1) {
+      dp.Abort(absl::CancelledError("enough"));
+      return absl::OkStatus();
+    }
+    return dp.HostAllGather("x").status();
+  });
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("enough")));
+}
+
+// Whenever an abort comes, an operation ends the same way on all ranks, and
+// none of them returns while others use its memory: each one overwrites it at
+// once, which would show in the others' results, and to sanitizers.
+TEST_P(LocalFailures, AbortLeavesNoReadersBehind) {
+  constexpr int kRanks = 4;
+  constexpr int32_t kSum = 1 + 2 + 3 + 4;
+  constexpr int64_t kElements = 100'000;
+  for (int trial = 0; trial < 30; ++trial) {
+    const std::vector<absl::Status> results =
+        Results(kRanks, [&](LocalRank& rank) {
+          std::vector<int32_t> values(kElements, rank.rank + 1);
+          const TensorView view =
+              TensorView::Flat(values.data(), DType::kI32, kElements);
+          Communicator& dp = rank.comms.world();
+          std::jthread aborter;
+          if (rank.rank == trial % kRanks) {
+            aborter = std::jthread([&dp, trial] {
+              std::this_thread::sleep_for(
+                  std::chrono::microseconds(50 * trial));
+              dp.Abort(absl::CancelledError("at some time"));
+            });
+          }
+          absl::Status status;
+          do {
+            std::fill(values.begin(), values.end(), rank.rank + 1);
+            status = dp.AllReduce(ReduceOp::kSum, view, view);
+            status.Update(rank.stream.Synchronize());
+          } while (status.ok() &&
+                   std::count(values.begin(), values.end(), kSum) == kElements);
+          std::fill(values.begin(), values.end(), -1);
+          return status;
+        });
+    ASSERT_THAT(results, Each(StatusIs(absl::StatusCode::kAborted,
+                                       HasSubstr("at some time"))));
+  }
+}
+
+TEST_P(LocalFailures, StreamThatFailsBeforeAnOperationAbortsTheGroup) {
+  const std::vector<absl::Status> results = Results(3, [](LocalRank& rank) {
+    std::promise<void> enqueued;
+    absl::Status status;
+    if (rank.rank == 1) {
+      status =
+          rank.stream.Launch({.name = "kernel"},
+                             [inline_stream = GetParam() == CpuStreams::kInline,
+                              ready = enqueued.get_future()]() mutable {
+                               if (!inline_stream) ready.wait();
+                               return absl::InternalError("the kernel failed");
+                             });
+    }
+    const absl::Status barrier = rank.comms.world().Barrier();
+    enqueued.set_value();
+    status.Update(barrier);
+    status.Update(rank.stream.Synchronize());
+    return status;
+  });
+  EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kInternal,
+                                   HasSubstr("the kernel failed")));
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(results[rank],
+                StatusIs(absl::StatusCode::kAborted,
+                         "comm: 'dp' is aborted: the stream of rank 1 failed "
+                         "before barrier, operation 0"));
+  }
+}
+
+TEST_P(LocalFailures, RankThatHasLeftIsNotWaitedFor) {
+  const std::vector<absl::Status> results = Results(3, [](LocalRank& rank) {
+    Communicator& dp = rank.comms.world();
+    absl::Status status = dp.Barrier();
+    if (rank.rank != 1) status.Update(dp.Barrier());
+    return status;
+  });
+  EXPECT_OK(results[1]);
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(results[rank],
+                StatusIs(absl::StatusCode::kAborted,
+                         "comm: rank 1 has left before barrier, operation 1 "
+                         "of 'dp': its program has ended"));
+  }
+}
+
+TEST_P(LocalFailures, RankThatLeavesDoesNotDisturbWhatItTookPartIn) {
+  for (int trial = 0; trial < 200; ++trial) {
+    ASSERT_OK(RunLocalRanks(
+        4,
+        [](LocalRank& rank) -> absl::Status {
+          std::vector<int64_t> values(rank.rank + 1, rank.rank);
+          Communicator& world = rank.comms.world();
+          const TensorView view =
+              TensorView::Flat(values.data(), DType::kI64, 1);
+          TESSERA_RETURN_IF_ERROR(world.AllReduce(ReduceOp::kMax, view, view));
+          TESSERA_RETURN_IF_ERROR(rank.stream.Synchronize());
+          EXPECT_EQ(values[0], 3);
+          return world.HostAllGather("bye").status();
+        },
+        options()));
+  }
+}
+
+TEST_P(LocalFailures, GroupMadeAfterAMemberLeftFails) {
+  LocalWorld world(2, {.timeout = kLong});
+  world.Leave(1, absl::InternalError("out of luck"));
+  CpuDevice device({.streams = GetParam()});
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Stream> stream,
+                       device.NewStream("compute"));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Communicator> group,
+                       world.Join(0, *stream));
+  absl::Status status = group->Barrier();
+  status.Update(stream->Synchronize());
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kAborted,
+                       "comm: rank 1 has left before barrier, "
+                       "operation 0 of 'world': INTERNAL: out of luck"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,6 +1,5 @@
 // The text form of layouts: Parse and ToString.
 
-#include <algorithm>
 #include <cstddef>
 #include <tuple>
 #include <vector>

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "tessera/device/cpu/cpu_stream.h"
 #include "tessera/device/cpu/elementwise.h"
@@ -11,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Fits a cache line pair and what NCCL and vector units like best.
+// What Device::Allocate promises.
 constexpr std::align_val_t kAlignment{128};
 
 struct Free {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 

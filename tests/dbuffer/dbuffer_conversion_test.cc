@@ -27,9 +27,9 @@ constexpr int kPoison = 0xff;  // NaN, or -1
 
 // Which coordinate of each axis has element e where `placements` cut the flat
 // layout; -1 for axes that are not Flat.
-std::vector<int> OwnersOf(const BufferGroup& group,
-                          const BufferPlacements& placements, int64_t e) {
-  std::vector<int> owners(group.mesh().num_axes(), -1);
+MeshCoords OwnersOf(const BufferGroup& group,
+                    const BufferPlacements& placements, int64_t e) {
+  MeshCoords owners(group.mesh().num_axes(), -1);
   int64_t size = group.flat_layout().num_elements();
   for (int axis : group.cut_order()) {
     if (!group.PlacementOf(placements, axis).is_flat()) continue;
@@ -42,7 +42,7 @@ std::vector<int> OwnersOf(const BufferGroup& group,
 
 bool Holds(const BufferGroup& group, const BufferPlacements& placements,
            const MeshCoords& coords, int64_t e) {
-  const std::vector<int> owners = OwnersOf(group, placements, e);
+  const MeshCoords owners = OwnersOf(group, placements, e);
   for (size_t axis = 0; axis < owners.size(); ++axis) {
     if (owners[axis] >= 0 && owners[axis] != coords[axis]) return false;
   }
@@ -101,7 +101,7 @@ struct Conversion {
   }
 
   double After(const MeshCoords& coords, int64_t e) const {
-    const std::vector<int> owners = OwnersOf(group, source, e);
+    const MeshCoords owners = OwnersOf(group, source, e);
     for (int axis : group.axes()) {
       const BufferPlacement& from = group.PlacementOf(source, axis);
       const BufferPlacement& to = group.PlacementOf(target, axis);

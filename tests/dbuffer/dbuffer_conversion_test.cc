@@ -378,10 +378,10 @@ TEST(DBufferConversionTest, EveryPairOn2x2x2) {
 }
 
 TEST(DBufferConversionTest, EveryPairWithAxesOfSize1) {
-  for (absl::string_view mesh : {"dp=1", "a=1,b=2", "a=2,b=1"}) {
-    ExpectAllPairs({.mesh = mesh, .ops = {ReduceOp::kSum, ReduceOp::kAvg}});
+  ExpectAllPairs({.mesh = "a=1,b=2", .ops = {ReduceOp::kSum, ReduceOp::kAvg}});
+  for (absl::string_view mesh : {"dp=1", "a=2,b=1", "a=2,b=1,c=2"}) {
+    ExpectAllPairs({.mesh = mesh});
   }
-  ExpectAllPairs({.mesh = "a=2,b=1,c=2"});
 }
 
 TEST(DBufferConversionTest, EveryPairBesideAnotherAxis) {
@@ -390,8 +390,7 @@ TEST(DBufferConversionTest, EveryPairBesideAnotherAxis) {
 
 TEST(DBufferConversionTest, EveryPairOfEveryOp) {
   for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
-    ExpectAllPairs(
-        {.mesh = "dp_outer=2,dp_inner=2", .ops = {ReduceOp::kSum, op}});
+    ExpectAllPairs({.mesh = "dp_outer=2,dp_inner=2", .ops = {op}});
   }
 }
 

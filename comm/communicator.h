@@ -118,7 +118,7 @@ class Communicator {
                                                       Stream& stream);
 
   // Makes every pending and later operation of the group, on every rank, fail
-  // with Aborted and this reason. Not collective.
+  // with Aborted and this reason. Not collective. No effect in a group of one.
   virtual void Abort(const absl::Status& reason) = 0;
 
  protected:

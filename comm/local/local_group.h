@@ -69,7 +69,7 @@ class LocalGroup {
   int size() const { return static_cast<int>(members_.size()); }
 
   // The steps of a round. A member arrives; the last one completes the round
-  // and the others await it. REQUIRES of Complete: IsLast().
+  // and the others await it. REQUIRES of Complete: AllHere().
   absl::Status Arrive(Meeting& meeting, int rank, absl::string_view what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AllHere(const Meeting& meeting) const {

@@ -90,7 +90,6 @@ class PlanRun {
       case Storage::kTarget:
         TESSERA_RETURN_IF_ERROR(Write(step, target_));
         value_ = target_;
-        workspace_.ResetAfter(stream_);
         return absl::OkStatus();
       case Storage::kNewBuffer:
         return WriteToNewBuffer(step);

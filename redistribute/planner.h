@@ -24,8 +24,9 @@ namespace tessera {
 // and the same Shard placements beside them; what is Partial or Replicate may
 // change.
 //
-// ERRORS: InvalidArgument where meta or mesh differ, or P(avg) would have to
-// be made of integers; Unimplemented where a ragged cut would have to move.
+// ERRORS: InvalidArgument where meta or mesh differ; Unimplemented where a
+// ragged cut would have to move, or for more than 8 mesh axes of size above 1
+// or 26 tensor dims.
 absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
                               const Topology& topology);
 

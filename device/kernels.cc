@@ -79,7 +79,6 @@ absl::Status Kernels::Scale(Stream& stream, const TensorView& x,
     return absl::InvalidArgumentError(
         absl::StrCat("kernels: scale wants floats, found ", x.ToString()));
   }
-  TESSERA_RETURN_IF_ERROR(CheckContiguous("scale", x));
   return DoScale(stream, x, factor);
 }
 

@@ -32,7 +32,7 @@ class Kernels {
   absl::Status Cast(Stream& stream, const TensorView& dst,
                     const TensorView& src);
   // x[i] = x[i] * factor: computed in f64, rounded once to f32 (f64: not) and
-  // from there to narrower dtypes. Floats only.
+  // from there to narrower dtypes. Floats only. Strided.
   absl::Status Scale(Stream& stream, const TensorView& x, double factor);
   // dst[i] += src[i]. Same dtype and number of elements; bf16 and f16 add in
   // f32 and round once.

@@ -94,7 +94,10 @@ absl::Status Microbatch::Finish() {
 Context::Context(std::unique_ptr<Runtime> runtime)
     : runtime_(std::move(runtime)) {}
 
-Context::~Context() = default;
+Context::~Context() {
+  // The compute stream is the caller's, and may still use what goes with this.
+  Synchronize().IgnoreError();
+}
 
 absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
                                                          Communicator& world,

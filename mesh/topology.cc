@@ -37,6 +37,8 @@ bool IsBefore(const std::pair<std::string, Link>& entry,
 Topology Topology::Unit() {
   Topology unit;
   unit.name_ = "unit";
+  unit.default_link_ = {.latency_ps = 0, .bytes_per_second = 1'000'000'000'000};
+  unit.memory_bytes_per_second_ = 1'000'000'000'000'000;
   return unit;
 }
 

@@ -26,8 +26,9 @@ struct Link {
 // link of their own have the default one. Immutable value; thread-safe.
 class Topology {
  public:
-  // Latency 0, launch 0, one byte a second everywhere: costs count bytes.
-  // Frozen: plans made with it stay as they are.
+  // One picosecond for each byte on a link, a thousandth of that for a byte of
+  // local work, nothing else: costs count bytes. Frozen: plans made with it
+  // stay as they are.
   static Topology Unit();
 
   // Threads of one process sharing memory: every axis alike.

@@ -80,13 +80,6 @@ absl::Status ApplyOrder(const Shape& shape, const Placements& placements,
   return absl::OkStatus();
 }
 
-bool MayMix(ReduceOp a, ReduceOp b) {
-  const auto is_linear = [](ReduceOp op) {
-    return op == ReduceOp::kSum || op == ReduceOp::kAvg;
-  };
-  return a == b || (is_linear(a) && is_linear(b));
-}
-
 absl::Status CheckPartials(const Layout& layout) {
   std::optional<ReduceOp> first;
   for (int axis = 0; axis < layout.mesh().num_axes(); ++axis) {

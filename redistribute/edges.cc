@@ -31,10 +31,6 @@ int64_t TransferTime(int64_t bytes, int64_t bytes_per_second) {
   return static_cast<int64_t>(std::min<__int128>(rounded_up, kMax));
 }
 
-bool IsLinear(ReduceOp op) {
-  return op == ReduceOp::kSum || op == ReduceOp::kAvg;
-}
-
 // The ops whose Partial states are worth exploring, in the order of the enum.
 // The way between S(d) and P(avg) leads over P(sum).
 absl::InlinedVector<ReduceOp, 2> ExploredOps(const Layout& source,
@@ -232,12 +228,11 @@ bool LayoutGraph::MayBecomePartial(const PackedLayout& from, int i,
                                    ReduceOp op) const {
   const AxisState state = from[i];
   if (state.is_partial()) {  // becomes the other of sum and avg
-    return state.op() != op && IsLinear(state.op()) && IsLinear(op);
+    return state.op() != op && MayMix(state.op(), op);
   }
   if (state.is_shard() && op != ReduceOp::kSum) return false;
   return absl::c_all_of(from, [&](AxisState other) {
-    return !other.is_partial() || other.op() == op ||
-           (IsLinear(other.op()) && IsLinear(op));
+    return !other.is_partial() || MayMix(other.op(), op);
   });
 }
 

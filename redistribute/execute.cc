@@ -38,21 +38,6 @@ bool AllKeepTheValue(ReduceOp op) {
   return op == ReduceOp::kAvg || op == ReduceOp::kMin || op == ReduceOp::kMax;
 }
 
-// Kernels::Scale for views with any strides.
-absl::Status ScaleStrided(Stream& stream, const TensorView& view,
-                          double factor) {
-  if (view.IsContiguous()) {
-    return stream.device().kernels().Scale(stream, view, factor);
-  }
-  int dim = 0;
-  while (view.shape().extent(dim) == 1) ++dim;
-  for (int64_t i = 0; i < view.shape().extent(dim); ++i) {
-    TESSERA_RETURN_IF_ERROR(
-        ScaleStrided(stream, view.Slice(dim, {i, i + 1}), factor));
-  }
-  return absl::OkStatus();
-}
-
 // One rank's way through a plan.
 class PlanRun {
  public:
@@ -165,7 +150,8 @@ class PlanRun {
     const double size = step.before.mesh().axis(axis).size;
     const bool to_avg = step.after.placement(axis).op() == ReduceOp::kAvg;
     TESSERA_RETURN_IF_ERROR(Copy(out, value_));
-    return ScaleStrided(stream_, out, to_avg ? size : 1.0 / size);
+    return stream_.device().kernels().Scale(stream_, out,
+                                            to_avg ? size : 1.0 / size);
   }
 
   // The piece of `whole` that is this rank's where the step's axis shards.

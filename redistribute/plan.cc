@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/redistribute/storage.h"
@@ -20,6 +21,10 @@ int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
   int64_t sum = 0;
   for (const Step& step : steps) sum = SaturatingAdd(sum, step.*figure);
   return sum;
+}
+
+std::string Microseconds(int64_t time_ps) {
+  return absl::StrFormat("%.1f", static_cast<double>(time_ps) / 1e6);
 }
 
 std::string AxisNames(const Step& step) {
@@ -39,7 +44,7 @@ TableRow RowOf(const Step& step) {
                        step.after.PlacementsToString()),
           absl::StrCat(step.bytes_received),
           absl::StrCat(step.messages),
-          absl::StrCat(step.time_ps)};
+          Microseconds(step.time_ps)};
 }
 
 std::string FormatTable(absl::Span<const TableRow> rows) {
@@ -168,11 +173,11 @@ std::string Plan::ToString() const {
 std::string Plan::ToTable() const {
   std::vector<TableRow> rows;
   rows.push_back(
-      {"step", "axes", "before -> after", "bytes", "messages", "time_ps"});
+      {"step", "axes", "before -> after", "bytes", "messages", "time us"});
   for (const Step& step : steps_) rows.push_back(RowOf(step));
   rows.push_back({"total", "", "", absl::StrCat(bytes_received()),
                   absl::StrCat(SumOverSteps(steps_, &Step::messages)),
-                  absl::StrCat(time_ps())});
+                  Microseconds(time_ps())});
   return FormatTable(rows);
 }
 

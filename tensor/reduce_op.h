@@ -17,6 +17,17 @@ inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,
                                              ReduceOp::kMin, ReduceOp::kMax,
                                              ReduceOp::kProduct};
 
+// True if the op is a sum but for a factor.
+constexpr bool IsLinear(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAvg;
+}
+
+// True if reductions by these ops over different axes commute, so that a
+// tensor may be partial by both: equal ops, and sum with avg.
+constexpr bool MayMix(ReduceOp a, ReduceOp b) {
+  return a == b || (IsLinear(a) && IsLinear(b));
+}
+
 // "sum", "avg", "min", "max", "product".
 constexpr absl::string_view ReduceOpName(ReduceOp op) {
   switch (op) {

@@ -285,14 +285,15 @@ void CastElements(const TensorView& dst, const TensorView& src) {
 }
 
 void ScaleElements(const TensorView& x, double factor) {
-  const int64_t n = x.num_elements();
   VisitDType(x.dtype(), [&]<typename T>() {
     if constexpr (IsFloating(DTypeOf<T>)) {
-      T* const data = x.as<T>();
-      for (int64_t i = 0; i < n; ++i) {
-        const double product = Convert<double>(data[i]) * factor;
-        data[i] = Convert<T>(static_cast<Wide<T>>(product));
-      }
+      ForEachRow<T>(x, {}, [factor](const Row<T>& row) {
+        ForStrided(row.length, row.strides[0],
+                   [factor, data = row.data[0]](int64_t, int64_t j) {
+                     const double product = Convert<double>(data[j]) * factor;
+                     data[j] = Convert<T>(static_cast<Wide<T>>(product));
+                   });
+      });
     }
   });
 }

@@ -145,13 +145,22 @@ TEST_F(KernelsTest, FlatKernelsRejectStrides) {
                                    "strides (8,1)"));
   EXPECT_THAT(kernels_.Cast(*stream_, dense, gaps), wants);
   EXPECT_THAT(kernels_.Cast(*stream_, gaps, dense), wants);
-  EXPECT_THAT(kernels_.Scale(*stream_, gaps, 2), wants);
   EXPECT_THAT(kernels_.Add(*stream_, gaps, dense), wants);
   EXPECT_THAT(kernels_.AccumulateScaled(*stream_, dense, gaps, 1), wants);
   EXPECT_THAT(kernels_.CopyFromHost(*stream_, gaps, memory_ + 512), wants);
   EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_ + 512, gaps), wants);
   EXPECT_OK(kernels_.Fill(*stream_, gaps, 1));
   EXPECT_OK(kernels_.Copy(*stream_, gaps, gaps));
+}
+
+TEST_F(KernelsTest, ScalesWhatIsStridedAndNothingBetween) {
+  const TensorView gaps = Strided("f32[2,3]", {8, 2});
+  float* const memory = gaps.as<float>();
+  for (int i = 0; i < 16; ++i) memory[i] = static_cast<float>(i);
+  EXPECT_OK(kernels_.Scale(*stream_, gaps, 10));
+  EXPECT_THAT(std::vector(memory, memory + 16),
+              ElementsAre(0, 1, 20, 3, 40, 5, 6, 7,  //
+                          80, 9, 100, 11, 120, 13, 14, 15));
 }
 
 TEST_F(KernelsTest, CopiesFromAndToTheHost) {

@@ -12,9 +12,9 @@ using ::testing::HasSubstr;
 
 TEST(TopologyTest, UnitCostsCountBytes) {
   const Topology unit = Topology::Unit();
-  EXPECT_EQ(unit.link("dp"), (Link{0, 1}));
+  EXPECT_EQ(unit.link("dp"), (Link{0, 1'000'000'000'000}));
   EXPECT_EQ(unit.launch_ps(), 0);
-  EXPECT_EQ(unit.memory_bytes_per_second(), 1);
+  EXPECT_EQ(unit.memory_bytes_per_second(), 1'000'000'000'000'000);
 }
 
 TEST(TopologyTest, LocalCpuIsAlikeOnAllAxes) {

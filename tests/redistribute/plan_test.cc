@@ -25,7 +25,7 @@ Step MakeStep(StepKind kind, int axis, const Layout& before,
   step.after = before.With(after).value();
   step.bytes_received = Communicates(kind) ? 100 : 0;
   step.messages = Communicates(kind) ? 1 : 0;
-  step.time_ps = 7;
+  step.time_ps = 7'500'000;
   return step;
 }
 
@@ -70,13 +70,13 @@ TEST(PlanTest, PrintsAsOneLineAndAsATable) {
             "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]");
   EXPECT_EQ(plan.ToTable(),
             "step            axes  before -> after                 "
-            "bytes  messages  time_ps\n"
+            "bytes  messages  time us\n"
             "reduce_scatter  dp    [P(sum), S(0)] -> [S(1), S(0)]  "
-            "  100         1        7\n"
+            "  100         1      7.5\n"
             "all_gather      tp    [S(1), S(0)] -> [S(1), R]       "
-            "  100         1        7\n"
+            "  100         1      7.5\n"
             "total                                                 "
-            "  200         2       14\n");
+            "  200         2     15.0\n");
 }
 
 TEST(PlanTest, WithoutStepsIsItsLayout) {
@@ -103,7 +103,7 @@ TEST(PlanTest, AddsUpSteps) {
                                {StepKind::kAllReduce, 1, "[R, R]"}});
   EXPECT_EQ(plan.bytes_received(), 200);
   EXPECT_EQ(plan.launches(), 2);
-  EXPECT_EQ(plan.time_ps(), 21);
+  EXPECT_EQ(plan.time_ps(), 3 * 7'500'000);
 }
 
 TEST(PlanTest, SumsThatDoNotFitBecomeTheGreatestValue) {

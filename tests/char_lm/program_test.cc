@@ -1,0 +1,116 @@
+// The program as a user runs it.
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/run_program.h"
+
+namespace char_lm {
+namespace {
+
+using ::tessera::testing::ProgramResult;
+using ::tessera::testing::RunProgram;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kProgram[] = "'" CHAR_LM_PROGRAM "' ";
+constexpr char kTiny[] =
+    "--steps 3 --batch 2 --context 16 --width 16 --heads 2 --layers 2 "
+    "--mlp-width 32 ";
+
+ProgramResult RunCharLm(const std::string& arguments) {
+  return RunProgram(kProgram + arguments + " 2>&1");
+}
+
+// A file with `content` in a directory that goes with this object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content) {
+    std::string pattern = ::testing::TempDir() + "/char_lm_XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    std::ofstream(path()) << content;
+  }
+  ~TemporaryFile() { std::filesystem::remove_all(directory_); }
+  std::string path() const { return directory_ + "/text"; }
+
+ private:
+  std::string directory_;
+};
+
+TEST(ProgramTest, TrainsAndChecksItself) {
+  for (const char* arguments :
+       {"", "--mesh dp=3 --strategy fsdp --microbatches 1",
+        "--mesh dp=2 --strategy ddp --zero-grad fill",
+        "--mesh dp_outer=1,dp_inner=1", "--streams worker"}) {
+    SCOPED_TRACE(arguments);
+    const ProgramResult result = RunCharLm(std::string(kTiny) + arguments);
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("oracle: bitwise equal"),
+                      HasSubstr("all checks passed"), Not(HasSubstr("\r"))));
+  }
+}
+
+TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
+  const ProgramResult result = RunCharLm(std::string(kTiny) + "--no-reference");
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_THAT(
+      result.output,
+      AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"), HasSubstr("-A2A"),
+            HasSubstr("unit block1  param=[R, Flat]"), HasSubstr("padding"),
+            HasSubstr("step    2  loss"), HasSubstr("dp_outer     all_reduce"),
+            HasSubstr("main_grad"), Not(HasSubstr("oracle"))));
+}
+
+// One line on stderr, nothing on stdout, exit status 2.
+TEST(ProgramTest, ComplainsInOneLine) {
+  const TemporaryFile empty("");
+  const TemporaryFile brief("abc");
+  const struct {
+    std::string arguments;
+    const char* message;
+  } cases[] = {
+      {"--no-such-flag", "--no-such-flag"},
+      {"--steps many", "--steps"},
+      {"--steps 0", "--steps"},
+      {"--mesh dp=0", "dp"},
+      {"--mesh nonsense", "nonsense"},
+      {"--mesh dp=1000", "1000"},
+      {"--mesh dp=2@4", "@4"},
+      {"--strategy magic", "magic"},
+      {"--zero-grad never", "--zero-grad"},
+      {"--heads 5", "heads"},
+      {"--lr -1", "--lr"},
+      {"--text /no/such/file", "/no/such/file"},
+      {"--text '" + empty.path() + "'", "empty"},
+      {"--text '" + brief.path() + "'", "3 characters"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const ProgramResult all = RunCharLm(c.arguments);
+    EXPECT_EQ(all.exit_status, 2);
+    EXPECT_THAT(all.output,
+                AllOf(StartsWith("char_lm: "), HasSubstr(c.message)));
+    EXPECT_EQ(std::count(all.output.begin(), all.output.end(), '\n'), 1)
+        << all.output;
+    EXPECT_EQ(RunProgram(kProgram + c.arguments + " 2>/dev/null").output, "");
+  }
+}
+
+TEST(ProgramTest, HelpListsFlagsWithDefaults) {
+  const ProgramResult result = RunCharLm("--help");
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("--mesh"), HasSubstr("dp_outer=2,dp_inner=2"),
+                    HasSubstr("--no-reference"), HasSubstr("Examples:")));
+}
+
+}  // namespace
+}  // namespace char_lm

@@ -24,21 +24,6 @@ absl::StatusOr<std::vector<int>> FindAxes(const DeviceMesh& mesh,
   return std::vector<int>(axes.begin(), axes.end());
 }
 
-// One line per unit and parameter: what ranks must agree on.
-std::string RegistrationText(absl::Span<const std::unique_ptr<Unit>> units) {
-  std::string text;
-  for (const auto& unit : units) {
-    absl::StrAppend(&text, "unit '", unit->name(), "' depth ", unit->depth(),
-                    " ", unit->placements().ToString(), "\n");
-    for (ParameterId p = 0; p < unit->num_parameters(); ++p) {
-      absl::StrAppend(&text, "parameter '", unit->name(), ".",
-                      unit->parameter_name(p), "' ",
-                      unit->parameter_layout(p).ToString(), "\n");
-    }
-  }
-  return text;
-}
-
 // OK if all texts are equal. `ranks` are the ranks of the world they are from.
 absl::Status CompareRegistrations(absl::Span<const std::string> texts,
                                   absl::Span<const int> ranks) {
@@ -149,9 +134,8 @@ absl::Status Context::Prepare() {
   std::iota(all_axes.begin(), all_axes.end(), 0);
   TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
                            runtime.comms.Get(mesh, all_axes, runtime.compute));
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> texts,
-      everyone->HostAllGather(RegistrationText(runtime.units)));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                           everyone->HostAllGather(RegistrationText()));
   TESSERA_RETURN_IF_ERROR(CompareRegistrations(texts, everyone->members()));
 
   for (Stream* stream : {&runtime.compute, runtime.gather.get(),
@@ -174,6 +158,26 @@ absl::Status Context::Prepare() {
   for (auto& unit : runtime.units) TESSERA_RETURN_IF_ERROR(unit->Prepare());
   runtime.prepared = true;
   return absl::OkStatus();
+}
+
+std::string Context::RegistrationText() const {
+  std::string text;
+  for (const auto& unit : units()) {
+    absl::StrAppend(&text, "unit '", unit->name(), "' depth ", unit->depth(),
+                    " ", unit->placements().ToString());
+    for (const GroupMemory& group : unit->memory_.groups) {
+      absl::StrAppend(&text, " wire=", DTypeName(group.wire),
+                      " accumulation=", DTypeName(group.accumulation),
+                      " main_weight=", DTypeName(group.main_weight));
+    }
+    absl::StrAppend(&text, "\n");
+    for (const Unit::Parameter& parameter : unit->parameters_) {
+      absl::StrAppend(&text, "parameter '", unit->name(), ".", parameter.name,
+                      "' ", parameter.layout.ToString(),
+                      parameter.requires_grad ? "" : " frozen", "\n");
+    }
+  }
+  return text;
 }
 
 Microbatch Context::OpenMicrobatch(MicrobatchOptions options) {
@@ -246,7 +250,7 @@ absl::Span<const std::unique_ptr<Unit>> Context::units() const {
 
 std::vector<UnitMemory> Context::unit_memory() const {
   std::vector<UnitMemory> memory;
-  for (const auto& unit : units()) memory.push_back(unit->memory());
+  for (const auto& unit : units()) memory.push_back(unit->memory_);
   return memory;
 }
 

@@ -147,6 +147,9 @@ class Context {
  private:
   explicit Context(std::unique_ptr<internal::Runtime> runtime);
 
+  // One line per unit and parameter: what ranks must agree on.
+  std::string RegistrationText() const;
+
   const std::unique_ptr<internal::Runtime> runtime_;
 };
 

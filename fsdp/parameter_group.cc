@@ -21,12 +21,33 @@ int CountFlat(const BufferPlacements& placements) {
                     [](const BufferPlacement& p) { return p.is_flat(); }));
 }
 
+GroupMemory MemoryOf(const BufferGroup& group,
+                     const ParameterGroup::Spec& spec) {
+  const auto parts = [&](const BufferPlacements& placements) {
+    int64_t product = 1;
+    for (int i = 0; i < group.NumFlat(placements); ++i) {
+      product *= group.mesh().axis(group.cut_order()[i]).size;
+    }
+    return product;
+  };
+  return {.elements = group.flat_layout().num_elements(),
+          .parameter_parts = parts(spec.placements.parameter),
+          .gradient_parts = parts(spec.placements.gradient),
+          .optimizer_parts = parts(spec.placements.optimizer),
+          .parameter = group.tensor(0).layout.dtype(),
+          .wire = spec.wire,
+          .accumulation = spec.accumulation,
+          .main_weight = spec.main_weight,
+          .requires_grad = spec.requires_grad};
+}
+
 }  // namespace
 
 ParameterGroup::ParameterGroup(std::shared_ptr<const BufferGroup> group,
                                Spec spec)
     : group_(std::move(group)),
       spec_(std::move(spec)),
+      memory_(MemoryOf(*group_, spec_)),
       asked_(group_->num_tensors(), false) {}
 
 absl::StatusOr<std::unique_ptr<ParameterGroup>> ParameterGroup::Create(
@@ -56,31 +77,12 @@ BufferPlacements ParameterGroup::Everywhere(BufferPlacement placement) const {
   return BufferPlacements(group_->axes().size(), placement);
 }
 
-GroupMemory ParameterGroup::memory() const {
-  const auto parts = [&](const BufferPlacements& placements) {
-    int64_t product = 1;
-    for (int i = 0; i < group_->NumFlat(placements); ++i) {
-      product *= group_->mesh().axis(group_->cut_order()[i]).size;
-    }
-    return product;
-  };
-  return {.elements = group_->flat_layout().num_elements(),
-          .parameter_parts = parts(spec_.placements.parameter),
-          .gradient_parts = parts(spec_.placements.gradient),
-          .optimizer_parts = parts(spec_.placements.optimizer),
-          .parameter = parameter_dtype(),
-          .wire = spec_.wire,
-          .accumulation = spec_.accumulation,
-          .main_weight = spec_.main_weight,
-          .requires_grad = spec_.requires_grad};
-}
-
 absl::Status ParameterGroup::AllocateWeights(int rank, Stream& stream) {
   TESSERA_ASSIGN_OR_RETURN(
       main_weight_,
       DBuffer::Allocate(group_, spec_.placements.optimizer, spec_.main_weight,
                         rank, stream.device(), kMainWeightTag, stream));
-  if (memory().HasModelWeight()) {
+  if (memory_.HasModelWeight()) {
     TESSERA_ASSIGN_OR_RETURN(
         model_weight_,
         DBuffer::Allocate(group_, spec_.placements.parameter, parameter_dtype(),
@@ -125,7 +127,7 @@ absl::Status ParameterGroup::GatherWeight(void* memory, CommSet& comms,
                                           Stream& stream) {
   const DBuffer& source = model_weight();
   const BufferPlacements whole = Everywhere(BufferPlacement::Replicate());
-  const bool is_whole = this->memory().parameter_parts == 1;
+  const bool is_whole = memory_.parameter_parts == 1;
   TESSERA_ASSIGN_OR_RETURN(
       weight_,
       DBuffer::Wrap(group_, whole, parameter_dtype(), source.rank(),

@@ -54,7 +54,7 @@ class ParameterGroup {
   DType main_weight_dtype() const { return spec_.main_weight; }
   bool requires_grad() const { return spec_.requires_grad; }
   GradientState gradient_state() const { return gradient_state_; }
-  GroupMemory memory() const;
+  const GroupMemory& memory() const { return memory_; }
 
   // Allocates main and model weights, zero.
   absl::Status AllocateWeights(int rank, Stream& stream);
@@ -92,7 +92,7 @@ class ParameterGroup {
  private:
   ParameterGroup(std::shared_ptr<const BufferGroup> group, Spec spec);
 
-  // All R, and all P(sum), over the data-parallel axes.
+  // `placement` along every data-parallel axis.
   BufferPlacements Everywhere(BufferPlacement placement) const;
   DType parameter_dtype() const { return group_->tensor(0).layout.dtype(); }
   const DBuffer& model_weight() const {
@@ -101,6 +101,7 @@ class ParameterGroup {
 
   const std::shared_ptr<const BufferGroup> group_;
   const Spec spec_;
+  const GroupMemory memory_;
   std::optional<DBuffer> main_weight_;
   std::optional<DBuffer> model_weight_;
   std::optional<DBuffer> main_grad_;

@@ -116,6 +116,8 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
   for (size_t p = 0; p < parameters_.size(); ++p) {
     parameters_[p].group = groups_[group_of[p]].get();
   }
+  memory_ = {.depth = depth_, .release = release_, .groups = {}};
+  for (const auto& group : groups_) memory_.groups.push_back(group->memory());
   return absl::OkStatus();
 }
 
@@ -126,12 +128,6 @@ absl::Status Unit::Prepare() {
   }
   weights_ready_ = runtime_.compute.Record();
   return absl::OkStatus();
-}
-
-UnitMemory Unit::memory() const {
-  UnitMemory memory{.depth = depth_, .release = release_, .groups = {}};
-  for (const auto& group : groups_) memory.groups.push_back(group->memory());
-  return memory;
 }
 
 // Hooks.
@@ -235,7 +231,7 @@ absl::Status Unit::Gather() {
   if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
   Stream& gather = *runtime_.gather;
   std::byte* memory = nullptr;
-  if (this->memory().UnshardedWeightBytes() > 0) {
+  if (memory_.UnshardedWeightBytes() > 0) {
     TESSERA_ASSIGN_OR_RETURN(
         weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
     memory = static_cast<std::byte*>(weight_slot_->memory.data());
@@ -261,7 +257,7 @@ void Unit::ReleaseGathered() {
 }
 
 absl::Status Unit::OpenGradients() {
-  if (memory().UnreducedGradBytes() == 0) return absl::OkStatus();
+  if (memory_.UnreducedGradBytes() == 0) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(
       gradient_slot_,
       runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));

@@ -145,7 +145,6 @@ class Unit {
   absl::Status ReduceGradients();
   absl::Status Finalize();
   absl::Status ZeroGradients(bool release);
-  UnitMemory memory() const;
 
   internal::Runtime& runtime_;
   const int index_;  // in registration order
@@ -156,6 +155,7 @@ class Unit {
   const ReleaseWeights release_;
   std::vector<Parameter> parameters_;
   std::vector<std::unique_ptr<internal::ParameterGroup>> groups_;
+  UnitMemory memory_;  // of the groups
 
   bool in_forward_ = false;
   bool in_recompute_ = false;  // a forward inside this unit's backward

@@ -291,7 +291,7 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
     }
     TESSERA_RETURN_IF_ERROR(rank_.stream.Launch(
         {.name = "check weights"},
-        [this, u, p, weight, &expected]() -> absl::Status {
+        [u, p, weight, &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
           for (int64_t i = 0; i < weight.num_elements(); ++i) {
             Values rounded(weight.dtype(), 1);

@@ -1,0 +1,329 @@
+#include "tessera/testing/reference_executor.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/device/cpu/elementwise.h"
+#include "tessera/tensor/reduce_op.h"
+
+namespace tessera::testing {
+namespace {
+
+// Mesh coordinates of all ranks, row-major: the last axis fastest.
+std::vector<MeshCoords> AllCoords(const DeviceMesh& mesh) {
+  std::vector<MeshCoords> all = {{}};
+  for (const MeshAxis& axis : mesh.axes()) {
+    std::vector<MeshCoords> longer;
+    for (const MeshCoords& coords : all) {
+      for (int i = 0; i < axis.size; ++i) {
+        longer.push_back(coords);
+        longer.back().push_back(i);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+// The row-major numbers, in the tensor, of the elements that the rank at
+// `coords` holds, in the order in which it holds them, which is ascending.
+std::vector<int64_t> HeldElements(const Layout& layout,
+                                  const MeshCoords& coords) {
+  const Region region = layout.RegionAt(coords);
+  std::vector<int64_t> elements = {0};
+  for (int dim = 0; dim < layout.shape().num_dims(); ++dim) {
+    std::vector<int64_t> more;
+    for (int64_t element : elements) {
+      for (int64_t i = region.box[dim].begin; i < region.box[dim].end; ++i) {
+        more.push_back(element * layout.shape().extent(dim) + i);
+      }
+    }
+    elements = std::move(more);
+  }
+  if (!region.flat.has_value()) return elements;
+  return {elements.begin() + region.flat->begin,
+          elements.begin() + region.flat->end};
+}
+
+// What one rank holds.
+class Piece {
+ public:
+  Piece(DType dtype, std::vector<int64_t> elements)
+      : dtype_(dtype),
+        elements_(std::move(elements)),
+        bytes_(elements_.size() * SizeOf(dtype)) {}
+
+  const std::vector<int64_t>& elements() const { return elements_; }
+  bool Holds(int64_t element) const {
+    return absl::c_binary_search(elements_, element);
+  }
+  // REQUIRES: Holds(element).
+  TensorView At(int64_t element) {
+    const int64_t place =
+        absl::c_lower_bound(elements_, element) - elements_.begin();
+    return TensorView::Flat(bytes_.data() + place * SizeOf(dtype_), dtype_, 1);
+  }
+  // All of it, as a tensor of this shape.
+  TensorView As(const TensorMeta& meta) {
+    return TensorView(bytes_.data(), meta);
+  }
+
+ private:
+  DType dtype_;
+  std::vector<int64_t> elements_;
+  std::vector<unsigned char> bytes_;
+};
+
+// One per rank, row-major.
+using Pieces = std::vector<Piece>;
+
+// As `layout` has them; the values are yet to be written.
+Pieces MakePieces(const Layout& layout) {
+  Pieces pieces;
+  for (const MeshCoords& coords : AllCoords(layout.mesh())) {
+    pieces.emplace_back(layout.dtype(), HeldElements(layout, coords));
+  }
+  return pieces;
+}
+
+TensorMeta MetaAt(const Layout& layout, const MeshCoords& coords) {
+  return TensorMeta::Create(layout.dtype(),
+                            layout.RegionAt(coords).LocalShape())
+      .value();
+}
+
+absl::Status CheckViews(absl::string_view what, const Layout& layout,
+                        absl::Span<const TensorView> views) {
+  const std::vector<MeshCoords> ranks = AllCoords(layout.mesh());
+  if (views.size() != ranks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reference: want one ", what, " for each of the ",
+                     ranks.size(), " ranks of mesh '", layout.mesh().ToString(),
+                     "', found ", views.size()));
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const TensorMeta wanted = MetaAt(layout, ranks[i]);
+    if (views[i].meta() == wanted) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("reference: want the ", what, " of rank ", i, " in ",
+                     layout.ToString(), " to be a view of ", wanted.ToString(),
+                     ", found ", views[i].meta().ToString()));
+  }
+  return absl::OkStatus();
+}
+
+bool AllKeepTheValue(ReduceOp op) {
+  return op == ReduceOp::kAvg || op == ReduceOp::kMin || op == ReduceOp::kMax;
+}
+
+// One step, from what ranks hold to what they shall hold.
+class StepRun {
+ public:
+  // REQUIRES: the step's layouts are of one tensor on one mesh, its axes are
+  // of this mesh, one at least.
+  StepRun(const Step& step, Pieces& before)
+      : step_(step),
+        mesh_(step.before.mesh()),
+        from_(step.before.placement(step.axes.front())),
+        to_(step.after.placement(step.axes.front())),
+        ranks_(AllCoords(mesh_)),
+        before_(before) {}
+
+  absl::StatusOr<Pieces> Run() {
+    Pieces after = MakePieces(step_.after);
+    for (size_t rank = 0; rank < after.size(); ++rank) {
+      for (int64_t element : after[rank].elements()) {
+        const absl::Status made =
+            Make(static_cast<int>(rank), element, after[rank].At(element));
+        if (made.ok()) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat(step_.Name(), " at element ", element, " of rank ",
+                         rank, ": ", made.message()));
+      }
+    }
+    return after;
+  }
+
+ private:
+  absl::Status Make(int rank, int64_t element, const TensorView& out) {
+    switch (step_.kind) {
+      case StepKind::kRelabel:
+      case StepKind::kSlice:
+        return CopyFromOneOf({rank}, element, out);
+      case StepKind::kFill:
+        return Fill(rank, element, out);
+      case StepKind::kScale:
+        return Scale(rank, element, out);
+      case StepKind::kAllGather:
+      case StepKind::kAllToAll:
+        return CopyFromOneOf(GroupOf(rank), element, out);
+      case StepKind::kReduceScatter:
+      case StepKind::kAllReduce:
+        return Reduce(rank, element, out);
+    }
+    return absl::InvalidArgumentError("want a known kind of step");
+  }
+
+  absl::Status CopyFromOneOf(absl::Span<const int> ranks, int64_t element,
+                             const TensorView& out) {
+    for (int rank : ranks) {
+      if (!before_[rank].Holds(element)) continue;
+      CopyElements(out, before_[rank].At(element));
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("want one of the ranks (",
+                                                   absl::StrJoin(ranks, ","),
+                                                   ") to hold it, found none"));
+  }
+
+  absl::Status Reduce(int rank, int64_t element, const TensorView& out) {
+    if (!from_.is_partial()) {
+      return absl::InvalidArgumentError("want something Partial to reduce");
+    }
+    std::vector<TensorView> addends;
+    for (int member : GroupOf(rank)) {
+      if (!before_[member].Holds(element)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("rank ", member, " does not hold it"));
+      }
+      addends.push_back(before_[member].At(element));
+    }
+    ReduceElements(from_.op(), out, addends);
+    return absl::OkStatus();
+  }
+
+  // Of a shard the owner keeps the value, of a replica one rank or all.
+  absl::Status Fill(int rank, int64_t element, const TensorView& out) {
+    if (!to_.is_partial()) {
+      return absl::InvalidArgumentError("want something Partial to fill");
+    }
+    const bool keeps = from_.is_shard()
+                           ? before_[rank].Holds(element)
+                           : AllKeepTheValue(to_.op()) || IsFirstOfGroup(rank);
+    if (keeps) return CopyFromOneOf({rank}, element, out);
+    FillElements(out, to_.op() == ReduceOp::kProduct ? 1.0 : -0.0);
+    return absl::OkStatus();
+  }
+
+  absl::Status Scale(int rank, int64_t element, const TensorView& out) {
+    const bool is_scaling = from_.is_partial() && to_.is_partial() &&
+                            from_ != to_ && IsLinear(from_.op()) &&
+                            IsLinear(to_.op());
+    if (!is_scaling) {
+      return absl::InvalidArgumentError("want a sum and an average to scale");
+    }
+    TESSERA_RETURN_IF_ERROR(CopyFromOneOf({rank}, element, out));
+    const double size = static_cast<double>(GroupOf(rank).size());
+    ScaleElements(out, to_.op() == ReduceOp::kAvg ? size : 1.0 / size);
+    return absl::OkStatus();
+  }
+
+  // The ranks that the named axes lead to from `rank`, the last of these axes
+  // fastest.
+  std::vector<int> GroupOf(int rank) const {
+    std::vector<MeshCoords> members = {ranks_[rank]};
+    for (int axis : step_.axes) {
+      std::vector<MeshCoords> more;
+      for (MeshCoords member : members) {
+        for (member[axis] = 0; member[axis] < mesh_.axis(axis).size;
+             ++member[axis]) {
+          more.push_back(member);
+        }
+      }
+      members = std::move(more);
+    }
+    std::vector<int> group;
+    for (const MeshCoords& member : members) {
+      group.push_back(
+          static_cast<int>(absl::c_find(ranks_, member) - ranks_.begin()));
+    }
+    return group;
+  }
+  bool IsFirstOfGroup(int rank) const { return GroupOf(rank).front() == rank; }
+
+  const Step& step_;
+  const DeviceMesh& mesh_;
+  const Placement& from_;
+  const Placement& to_;
+  const std::vector<MeshCoords> ranks_;
+  Pieces& before_;
+};
+
+// True if ranks hold in one layout the elements that they hold in the other,
+// and pieces of the same shape.
+bool HoldsTheSame(const Layout& a, const Layout& b) {
+  return a.meta() == b.meta() && a.mesh() == b.mesh() &&
+         absl::c_all_of(AllCoords(a.mesh()), [&](const MeshCoords& coords) {
+           return a.RegionAt(coords) == b.RegionAt(coords);
+         });
+}
+
+absl::Status CheckStep(const Layout& at, const Step& step) {
+  if (!HoldsTheSame(at, step.before)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ranks hold ", at.ToString(), ", want ", step.before.ToString()));
+  }
+  if (step.before.meta() != step.after.meta() ||
+      step.before.mesh() != step.after.mesh()) {
+    return absl::InvalidArgumentError("want one tensor on one mesh");
+  }
+  const bool are_axes = absl::c_all_of(step.axes, [&](int axis) {
+    return axis >= 0 && axis < step.before.mesh().num_axes();
+  });
+  if (step.axes.empty() || !are_axes) {
+    return absl::InvalidArgumentError("want axes of the mesh");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Pieces> RunStep(const Layout& at, const Step& step,
+                               Pieces& before) {
+  TESSERA_RETURN_IF_ERROR(CheckStep(at, step));
+  return StepRun(step, before).Run();
+}
+
+}  // namespace
+
+absl::Status ExecuteReference(const Plan& plan,
+                              absl::Span<const TensorView> sources,
+                              absl::Span<const TensorView> targets) {
+  TESSERA_RETURN_IF_ERROR(CheckViews("source", plan.source(), sources));
+  TESSERA_RETURN_IF_ERROR(CheckViews("target", plan.target(), targets));
+  const std::vector<MeshCoords> ranks = AllCoords(plan.source().mesh());
+
+  Pieces pieces = MakePieces(plan.source());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    CopyElements(pieces[i].As(sources[i].meta()), sources[i]);
+  }
+  const Layout* at = &plan.source();
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    absl::StatusOr<Pieces> after = RunStep(*at, plan.steps()[i], pieces);
+    if (!after.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "reference: step ", i + 1, ": ", after.status().message()));
+    }
+    pieces = *std::move(after);
+    at = &plan.steps()[i].after;
+  }
+  if (!HoldsTheSame(*at, plan.target())) {
+    return absl::InvalidArgumentError(absl::StrCat("reference: ranks end with ",
+                                                   at->ToString(), ", want ",
+                                                   plan.target().ToString()));
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    CopyElements(targets[i], pieces[i].As(targets[i].meta()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::testing

@@ -11,6 +11,7 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/redistribute/execute.h"
 #include "tessera/tensor/dtype.h"
+#include "tessera/testing/reference_executor.h"
 #include "tests/redistribute/reference.h"
 
 namespace tessera::testing {
@@ -174,6 +175,28 @@ std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
                         plans[i].ToString(), ": ", fault);
   }
   return "";
+}
+
+std::string RunReferenceAndFindFault(const Plan& plan) {
+  const Layout& from = plan.source();
+  std::vector<Piece> sources;
+  std::vector<Piece> targets;
+  std::vector<TensorView> source_views;
+  std::vector<TensorView> target_views;
+  for (int rank : RanksOf(from.mesh())) {
+    sources.emplace_back(from.LocalMeta(rank));
+    sources.back().Set(LocalValues(from, rank));
+    targets.emplace_back(plan.target().LocalMeta(rank));
+    // Moving a piece leaves its bytes where they are.
+    source_views.push_back(sources.back().view());
+    target_views.push_back(targets.back().view());
+  }
+  const absl::Status status =
+      ExecuteReference(plan, source_views, target_views);
+  if (!status.ok()) return status.ToString();
+  std::vector<std::vector<double>> values;
+  for (const Piece& target : targets) values.push_back(target.Get());
+  return FindFault(plan.target(), values);
 }
 
 }  // namespace tessera::testing

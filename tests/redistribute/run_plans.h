@@ -35,6 +35,11 @@ absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
 std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
                             CpuStreams streams = CpuStreams::kInline);
 
+// Runs `plan` with ExecuteReference, from sources as the reference has them
+// into targets full of poison, and returns what is wrong: its error, or values
+// that are not the tensor's. Empty where all is right.
+std::string RunReferenceAndFindFault(const Plan& plan);
+
 }  // namespace tessera::testing
 
 #endif  // TESSERA_TESTS_REDISTRIBUTE_RUN_PLANS_H_

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -148,6 +149,14 @@ absl::Status CheckRaggedCover(const Layout& layout) {
 
 }  // namespace
 
+Layout::Layout(TensorMeta meta, DeviceMesh mesh, Placements placements,
+               absl::InlinedVector<int, 4> positions)
+    : hash_(absl::HashOf(meta, mesh, placements, positions)),
+      meta_(std::move(meta)),
+      mesh_(std::move(mesh)),
+      placements_(std::move(placements)),
+      positions_(std::move(positions)) {}
+
 absl::StatusOr<Layout> Layout::Create(TensorMeta meta, DeviceMesh mesh,
                                       absl::Span<const Placement> placements,
                                       absl::Span<const DimOrder> order) {
@@ -156,16 +165,13 @@ absl::StatusOr<Layout> Layout::Create(TensorMeta meta, DeviceMesh mesh,
         "layout: want one placement for each of the ", mesh.num_axes(),
         " axes of mesh '", mesh.ToString(), "', found ", placements.size()));
   }
-  Layout layout;
-  layout.meta_ = std::move(meta);
-  layout.mesh_ = std::move(mesh);
-  layout.placements_.assign(placements.begin(), placements.end());
-  const Shape& shape = layout.shape();
-  TESSERA_RETURN_IF_ERROR(
-      NormalizeDims(shape, layout.mesh_, layout.placements_));
-  layout.positions_ = MeshOrderPositions(layout.placements_, shape.num_dims());
-  TESSERA_RETURN_IF_ERROR(
-      ApplyOrder(shape, layout.placements_, order, layout.positions_));
+  const Shape& shape = meta.shape();
+  Placements normalized(placements.begin(), placements.end());
+  TESSERA_RETURN_IF_ERROR(NormalizeDims(shape, mesh, normalized));
+  AxisList positions = MeshOrderPositions(normalized, shape.num_dims());
+  TESSERA_RETURN_IF_ERROR(ApplyOrder(shape, normalized, order, positions));
+  Layout layout(std::move(meta), std::move(mesh), std::move(normalized),
+                std::move(positions));
   TESSERA_RETURN_IF_ERROR(CheckPartials(layout));
   TESSERA_RETURN_IF_ERROR(CheckRaggedAxes(layout.mesh_, layout.placements_));
   TESSERA_RETURN_IF_ERROR(CheckRaggedCover(layout));

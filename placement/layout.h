@@ -1,6 +1,7 @@
 #ifndef TESSERA_PLACEMENT_LAYOUT_H_
 #define TESSERA_PLACEMENT_LAYOUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <ostream>
@@ -47,7 +48,7 @@ class Layout {
   };
 
   // A replicated scalar f32 on the mesh of one rank.
-  Layout() = default;
+  Layout() : Layout(TensorMeta(), DeviceMesh(), {}, {}) {}
 
   // Dims without an entry in `order` are cut in mesh-axis order. Negative dims
   // count from the end. ERRORS: InvalidArgument for a number of placements
@@ -105,14 +106,19 @@ class Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const Layout& l) {
-    return H::combine(std::move(h), l.meta_, l.mesh_, l.placements_,
-                      l.positions_);
+    return H::combine(std::move(h), l.hash_);
   }
   friend std::ostream& operator<<(std::ostream& os, const Layout& l) {
     return os << l.ToString();
   }
 
  private:
+  Layout(TensorMeta meta, DeviceMesh mesh, Placements placements,
+         absl::InlinedVector<int, 4> positions);
+
+  // Of all the rest, computed once: layouts are hashed more often than made.
+  // First, so that layouts that differ are mostly told apart by it.
+  size_t hash_;
   TensorMeta meta_;
   DeviceMesh mesh_;
   Placements placements_;

@@ -4,6 +4,9 @@
 #include <array>
 #include <limits>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -31,6 +34,23 @@ std::string AxisNames(const Step& step) {
   return absl::StrJoin(step.axes, ",", [&](std::string* out, int axis) {
     absl::StrAppend(out, step.before.mesh().axis(axis).name);
   });
+}
+
+// What a fingerprint covers. Lines end plainly, so that no two plans have one
+// text: no name, layout or number has a newline.
+std::string CanonicalText(const Plan& plan) {
+  std::string text = "plan 1\n";
+  const auto append = [&](absl::string_view what, const Layout& layout) {
+    absl::StrAppend(&text, what, " ", layout.mesh().ToString(), " ",
+                    layout.ToString(), "\n");
+  };
+  append("from", plan.source());
+  for (const Step& step : plan.steps()) {
+    append(absl::StrCat(StepKindName(step.kind), "(", AxisNames(step), ")"),
+           step.after);
+  }
+  append("to", plan.target());
+  return text;
 }
 
 // Columns of text, then columns of numbers.
@@ -112,6 +132,13 @@ absl::string_view StepKindShortName(StepKind kind) {
   return "";
 }
 
+std::optional<StepKind> ParseStepKind(absl::string_view name) {
+  for (StepKind kind : kAllStepKinds) {
+    if (name == StepKindName(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
 bool Communicates(StepKind kind) {
   switch (kind) {
     case StepKind::kRelabel:
@@ -159,6 +186,11 @@ int64_t Plan::workspace_bytes() const {
     held = bytes;
   }
   return most;
+}
+
+uint64_t Plan::fingerprint() const {
+  const std::string text = CanonicalText(*this);
+  return XXH3_64bits(text.data(), text.size());
 }
 
 std::string Plan::ToString() const {

@@ -2,6 +2,7 @@
 #define TESSERA_REDISTRIBUTE_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -27,10 +28,17 @@ enum class StepKind : uint8_t {
   kAllToAll,       // S(d) -> S(e)
 };
 
+inline constexpr StepKind kAllStepKinds[] = {
+    StepKind::kRelabel,   StepKind::kSlice,     StepKind::kFill,
+    StepKind::kScale,     StepKind::kAllGather, StepKind::kReduceScatter,
+    StepKind::kAllReduce, StepKind::kAllToAll};
+
 // "relabel", "slice", ..., "all_to_all"; and "RL", "SL", "FI", "SC", "AG",
 // "RS", "AR", "A2A".
 absl::string_view StepKindName(StepKind kind);
 absl::string_view StepKindShortName(StepKind kind);
+// The inverse of StepKindName.
+std::optional<StepKind> ParseStepKind(absl::string_view name);
 bool Communicates(StepKind kind);
 
 // One step. Bytes and messages are the most that any rank sends or receives;
@@ -77,6 +85,13 @@ class Plan {
   // elements work in place, slices of the source are views of it, and the last
   // steps work in the target.
   int64_t workspace_bytes() const;
+
+  // An xxh3 hash of what the plan does: of mesh, tensor, source, target and,
+  // step by step, kind, axes and layout, as text. Prices do not count. The
+  // same in every process, on every host and from every compiler, so that
+  // ranks can compare plans: those that do not do the same differ, as far as
+  // 64 bits tell.
+  uint64_t fingerprint() const;
 
   // "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]"
   std::string ToString() const;

@@ -1,0 +1,78 @@
+#ifndef TESSERA_REDISTRIBUTE_PLAN_CACHE_H_
+#define TESSERA_REDISTRIBUTE_PLAN_CACHE_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "tessera/base/mutex.h"
+#include "tessera/mesh/topology.h"
+#include "tessera/placement/layout.h"
+#include "tessera/redistribute/plan.h"
+
+namespace tessera {
+
+// Keeps the plans of one topology that were asked for last. Thread-safe: the
+// ranks of a process can share one.
+//
+//   PlanCache plans(Topology::LocalCpu(), /*capacity=*/1024);
+//   ASSIGN_OR_RETURN(auto plan, plans.Get(source, target));
+class PlanCache {
+ public:
+  // REQUIRES: capacity >= 1, the most plans kept.
+  PlanCache(Topology topology, int64_t capacity);
+
+  // What MakePlan(source, target, topology) gives: the plan that is kept, or
+  // else a new one, which is kept then in place of the one not asked for
+  // longest. Threads that miss the same plan at once make it each, and get the
+  // same pointer. Plans stay valid when the cache drops them. ERRORS: those of
+  // MakePlan; they are not kept.
+  // COST: for a plan that is kept, a look-up under a mutex; no allocation.
+  absl::StatusOr<std::shared_ptr<const Plan>> Get(const Layout& source,
+                                                  const Layout& target);
+
+  // Number of plans kept, at most the capacity.
+  int64_t size() const;
+
+ private:
+  using PlanPtr = std::shared_ptr<const Plan>;
+
+  // The ends of a plan, compared by value. In the index they are the plan's
+  // own.
+  struct Ends {
+    const Layout* source;
+    const Layout* target;
+
+    friend bool operator==(const Ends& a, const Ends& b) {
+      return *a.source == *b.source && *a.target == *b.target;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const Ends& e) {
+      return H::combine(std::move(h), *e.source, *e.target);
+    }
+  };
+  static Ends EndsOf(const Plan& plan) {
+    return {&plan.source(), &plan.target()};
+  }
+
+  // The plan that is kept, made the one asked for last; null without one.
+  PlanPtr Find(const Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Insert(PlanPtr plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Topology topology_;
+  const int64_t capacity_;
+
+  mutable Mutex mutex_;
+  // The one asked for last first.
+  std::list<PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Ends, std::list<PlanPtr>::iterator> index_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_REDISTRIBUTE_PLAN_CACHE_H_

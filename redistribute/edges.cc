@@ -133,7 +133,7 @@ LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
     const bool stays = placement.is_ragged() ||
                        (has_ragged_ && placement.is_shard()) || axis.size == 1;
     if (stays) continue;
-    axes_.push_back({index, axis.size, topology.link(axis.name)});
+    axes_.push_back({index, axis.size, topology.LinkOf(source.mesh(), index)});
   }
 }
 

@@ -212,13 +212,15 @@ TEST(PlanFromJsonTest, NamesTheKeyThatIsWrong) {
 
 TEST(PlanFromJsonTest, NamesKeysThatAreMissingOrUnknown) {
   const Json whole = Json::parse(PlanToJson(TwoSteps()));
-  for (const auto& [key, value] : whole.items()) {
+  for (const auto& item : whole.items()) {
+    const std::string& key = item.key();
     EXPECT_THAT(
         ErrorAfter([&](Json& document) { document.erase(key); }),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  absl::StrCat("plan: want a key '", key, "', found none")));
   }
-  for (const auto& [key, value] : whole["steps"][1].items()) {
+  for (const auto& item : whole["steps"][1].items()) {
+    const std::string& key = item.key();
     EXPECT_THAT(
         ErrorAfter([&](Json& document) { document["steps"][1].erase(key); }),
         StatusIs(

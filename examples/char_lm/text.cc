@@ -29,43 +29,78 @@ absl::Status Invalid(const fs::path& path, absl::string_view what) {
       absl::StrCat("text: '", path.string(), "' ", what));
 }
 
-// Appends the file's bytes.
-absl::Status ReadFile(const fs::path& path, std::string& bytes) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (file == nullptr) return ReadError(path, errno);
-  std::array<char, 1 << 16> chunk;
-  do {
-    errno = 0;
-    bytes.append(chunk.data(),
-                 std::fread(chunk.data(), 1, chunk.size(), file.get()));
-  } while (!std::feof(file.get()) && !std::ferror(file.get()));
-  return std::ferror(file.get()) ? ReadError(path, errno) : absl::OkStatus();
+struct File {
+  fs::path path;
+  int64_t size = 0;
+};
+
+absl::StatusOr<File> FileAt(const fs::path& path) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(fs::file_size(path, error));
+  if (error) return ReadError(path, error.value());
+  return File{path, size};
 }
 
 // The directory's regular files by name.
-absl::StatusOr<std::vector<fs::path>> ListFiles(const fs::path& directory) {
-  std::vector<fs::path> files;
+absl::StatusOr<std::vector<File>> ListFiles(const fs::path& directory) {
+  std::vector<File> files;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; it != end;
        it.increment(error)) {
     if (it->symlink_status(error).type() == fs::file_type::regular) {
-      files.push_back(it->path());
+      absl::StatusOr<File> file = FileAt(it->path());
+      if (!file.ok()) return std::move(file).status();
+      files.push_back(*std::move(file));
     }
     if (error) break;
   }
   if (error) return ReadError(directory, error.value());
-  std::sort(files.begin(), files.end());
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.path < b.path; });
   return files;
 }
 
-absl::StatusOr<std::vector<fs::path>> FilesAt(const fs::path& path) {
+absl::StatusOr<std::vector<File>> FilesAt(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (error) return ReadError(path, error.value());
   if (fs::is_directory(status)) return ListFiles(path);
-  if (fs::is_regular_file(status)) return std::vector<fs::path>{path};
-  return Invalid(path, "is neither a file nor a directory");
+  if (!fs::is_regular_file(status)) {
+    return Invalid(path, "is neither a file nor a directory");
+  }
+  absl::StatusOr<File> file = FileAt(path);
+  if (!file.ok()) return std::move(file).status();
+  return std::vector<File>{*std::move(file)};
+}
+
+absl::Status CheckTotalSize(const fs::path& path,
+                            const std::vector<File>& files) {
+  int64_t left = kMostTextBytes;
+  for (const File& file : files) {
+    if (file.size > left) {
+      return Invalid(path, absl::StrCat("has more than ", kMostTextBytes >> 20,
+                                        " MiB of text"));
+    }
+    left -= file.size;
+  }
+  return absl::OkStatus();
+}
+
+// Appends the file's bytes, no more than its size, so that this ends whatever
+// stands behind it: the system's own files report no size and may block.
+absl::Status ReadFile(const File& file, std::string& bytes) {
+  if (file.size == 0) return absl::OkStatus();
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(
+      std::fopen(file.path.c_str(), "rb"), &std::fclose);
+  if (stream == nullptr) return ReadError(file.path, errno);
+  const size_t start = bytes.size();
+  bytes.resize(start + file.size);
+  errno = 0;
+  const size_t count =
+      std::fread(bytes.data() + start, 1, file.size, stream.get());
+  if (std::ferror(stream.get())) return ReadError(file.path, errno);
+  bytes.resize(start + count);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -85,13 +120,14 @@ Text EncodeText(absl::string_view bytes) {
 }
 
 absl::StatusOr<Text> LoadText(const std::string& path, int64_t context) {
-  absl::StatusOr<std::vector<fs::path>> files = FilesAt(path);
+  absl::StatusOr<std::vector<File>> files = FilesAt(path);
   if (!files.ok()) return std::move(files).status();
+  absl::Status status = CheckTotalSize(path, *files);
   std::string bytes;
-  for (const fs::path& file : *files) {
-    absl::Status status = ReadFile(file, bytes);
-    if (!status.ok()) return status;
+  for (const File& file : *files) {
+    if (status.ok()) status = ReadFile(file, bytes);
   }
+  if (!status.ok()) return status;
   if (bytes.empty()) return Invalid(path, "is empty");
   if (static_cast<int64_t>(bytes.size()) <= context) {
     return Invalid(path,

@@ -13,6 +13,9 @@ namespace char_lm {
 // The licences that every Debian machine has.
 inline constexpr char kDefaultTextPath[] = "/usr/share/common-licenses";
 
+// The longest text. A run learns from far less.
+inline constexpr int64_t kMostTextBytes = int64_t{64} << 20;
+
 // A text as token ids: a token is a byte, its id the place in `vocabulary`.
 struct Text {
   std::string vocabulary;  // The bytes that occur, ascending as unsigned.
@@ -26,12 +29,13 @@ Text EncodeText(absl::string_view bytes);
 
 // Reads the file at `path`, or all regular files of the directory at `path`,
 // one after the other by name; symbolic links in it are passed over, lest a
-// text count twice.
+// text count twice. A file is as long as the system says: those that report no
+// size, as under /proc, are empty.
 //
 // ERRORS, of one line: NotFound, PermissionDenied and the like where the system
 // does not let it be read; InvalidArgument where it is neither a file nor a
-// directory, is empty, is shorter than context + 1 (a sequence and its last
-// target), or repeats a single byte.
+// directory, is empty, is longer than kMostTextBytes, is shorter than
+// context + 1 (a sequence and its last target), or repeats a single byte.
 absl::StatusOr<Text> LoadText(const std::string& path, int64_t context);
 
 // Token ids and what follows each of them, [sequences, context].

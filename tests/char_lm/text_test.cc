@@ -1,5 +1,7 @@
 #include "char_lm/text.h"
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -41,6 +43,20 @@ class LoadTextTest : public ::testing::Test {
     EXPECT_THAT(status.message(), HasSubstr("'" + path + "'"));
     EXPECT_THAT(status.message(), HasSubstr(message));
     EXPECT_THAT(status.message(), Not(HasSubstr("\n")));
+  }
+
+  // Whoever opens it to read waits for a writer.
+  std::string MakeFifo(const std::string& name) const {
+    const fs::path path = directory_ / name;
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    return path;
+  }
+
+  // A file of zeros that takes no room on the disk.
+  std::string MakeSparse(const std::string& name, int64_t size) const {
+    const std::string path = Write(name, "");
+    fs::resize_file(path, size);
+    return path;
   }
 
   fs::path directory_;
@@ -104,13 +120,45 @@ TEST_F(LoadTextTest, RejectsWhatIsEmpty) {
 }
 
 TEST_F(LoadTextTest, RejectsWhatCannotBeRead) {
-  // Opens, but has nothing mapped at its beginning.
-  ExpectError("/proc/self/mem", absl::StatusCode::kUnknown, "cannot read");
+  const fs::path loop = directory_ / "loop";
+  fs::create_symlink(loop, loop);
+  ExpectError(loop, absl::StatusCode::kUnknown, "cannot read");
 }
 
 TEST_F(LoadTextTest, RejectsWhatIsNeitherFileNorDirectory) {
-  ExpectError("/dev/zero", absl::StatusCode::kInvalidArgument,
-              "is neither a file nor a directory");
+  const std::string hint = "is neither a file nor a directory";
+  ExpectError("/dev/zero", absl::StatusCode::kInvalidArgument, hint);
+  ExpectError(MakeFifo("fifo"), absl::StatusCode::kInvalidArgument, hint);
+}
+
+TEST_F(LoadTextTest, PassesOverFifosInADirectory) {
+  MakeFifo("a");
+  Write("b", "letters");
+  const auto text = LoadText(directory_, 4);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(Decode(*text), "letters");
+}
+
+// Reading one of them blocks, another one's size is that of all addresses.
+TEST_F(LoadTextTest, EndsOnTheSystemsOwnFiles) {
+  ExpectError("/proc/self/maps", absl::StatusCode::kInvalidArgument,
+              "is empty");
+  const absl::Status status = LoadText("/proc", 4).status();
+  EXPECT_THAT(status.message(), Not(HasSubstr("\n")));
+}
+
+TEST_F(LoadTextTest, RejectsWhatIsTooLong) {
+  const std::string hint = "has more than 64 MiB";
+  const int64_t half = kMostTextBytes / 2;
+  ExpectError(MakeSparse("a", kMostTextBytes + 1),
+              absl::StatusCode::kInvalidArgument, hint);
+  MakeSparse("a", half);
+  MakeSparse("b", half + 1);
+  ExpectError(directory_, absl::StatusCode::kInvalidArgument, hint);
+  // At the limit it is read, and found to be all zeros.
+  MakeSparse("b", half);
+  ExpectError(directory_, absl::StatusCode::kInvalidArgument,
+              "repeats a single character");
 }
 
 TEST_F(LoadTextTest, RejectsWhatIsTooShort) {

@@ -1,9 +1,11 @@
 #include "char_lm/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <map>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "char_lm/text.h"
@@ -29,6 +31,28 @@ std::string FirstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+// CLI11's validators and transformers: they return an error, or nothing.
+
+std::string CheckLearningRate(const std::string& text) {
+  double rate = 0;
+  if (absl::SimpleAtod(text, &rate) && std::isfinite(rate) && rate > 0) {
+    return {};
+  }
+  return absl::StrCat("rate is '", text, "', want a finite number above 0");
+}
+
+// Leaves `text` in the one form that CLI11 reads as meant: it wraps negative
+// numbers, cuts large ones and takes a leading 0 for octal.
+std::string NormalizeSeed(std::string& text) {
+  uint64_t seed = 0;
+  if (!absl::SimpleAtoi(text, &seed)) {
+    return absl::StrCat("seed is '", text,
+                        "', want a whole number from 0 to 2^64 - 1");
+  }
+  text = absl::StrCat(seed);
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
@@ -36,6 +60,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   options.text_path = kDefaultTextPath;
   std::string mesh = "dp_outer=2,dp_inner=2";
   std::string strategy = "hsdp";
+  std::string zero_grad = "release";
+  std::string streams = "inline";
   bool no_reference = false;
 
   const std::map<std::string, tessera::ZeroGrad> zero_names = {
@@ -65,16 +91,16 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "Learning rate of SGD")
-      ->check(CLI::PositiveNumber)
+      ->check(CheckLearningRate)
       ->capture_default_str();
-  app.add_option("--zero-grad", options.zero_grad,
+  app.add_option("--zero-grad", zero_grad,
                  "How gradients become zero: release or fill")
-      ->transform(CLI::Transformer(zero_names))
-      ->default_str("release");
-  app.add_option("--streams", options.streams,
+      ->check(CLI::IsMember(&zero_names))
+      ->capture_default_str();
+  app.add_option("--streams", streams,
                  "Who runs streams: inline (the rank's thread) or worker")
-      ->transform(CLI::Transformer(stream_names))
-      ->default_str("inline");
+      ->check(CLI::IsMember(&stream_names))
+      ->capture_default_str();
   app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -85,6 +111,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--layers", options.model.layers)->capture_default_str();
   app.add_option("--mlp-width", options.model.mlp_width)->capture_default_str();
   app.add_option("--seed", options.seed, "Of weights and batches")
+      ->transform(CLI::Validator(NormalizeSeed, ""))
       ->capture_default_str();
   app.add_flag("--no-reference", no_reference,
                "Do not compare with runs in one process");
@@ -96,6 +123,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
     return absl::InvalidArgumentError(FirstLine(error.what()));
   }
 
+  options.zero_grad = zero_names.at(zero_grad);
+  options.streams = stream_names.at(streams);
   options.compare = !no_reference;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, tessera::DeviceMesh::Parse(mesh));
   if (options.mesh.end_rank() != options.mesh.size()) {

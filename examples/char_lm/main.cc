@@ -1,8 +1,9 @@
 // Trains a character-level transformer under Tessera and checks the run: see
 // options.cc for the command line, trainer.cc for how a model uses Tessera.
 //
-// Exit status: 0 if all checks passed, 1 if one failed or the run did, 2 for a
-// command line or text that cannot be used.
+// Exit status: 0 if all checks passed, 1 if one failed, the run did or its
+// output could not be written, 2 for a command line or text that cannot be
+// used.
 
 #include <unistd.h>
 
@@ -75,7 +76,7 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
   return losses;
 }
 
-int Main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   absl::StatusOr<Request> request = ParseCommandLine(argc, argv);
   if (!request.ok()) return Complain(request.status(), kUnusable);
   if (const auto* words = std::get_if<std::string>(&*request)) {
@@ -93,6 +94,12 @@ int Main(int argc, char** argv) {
   Print(*description);
   const absl::Status status = TrainAndCheck(options, *text);
   return status.ok() ? 0 : Complain(status, kFailed);
+}
+
+int Main(int argc, char** argv) {
+  const int exit_status = Run(argc, argv);
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit_status;
+  return Complain(absl::DataLossError("cannot write to stdout"), kFailed);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/run_program.h"
@@ -16,6 +17,7 @@ namespace {
 using ::tessera::testing::ProgramResult;
 using ::tessera::testing::RunProgram;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -86,8 +88,21 @@ TEST(ProgramTest, ComplainsInOneLine) {
       {"--mesh dp=2@4", "@4"},
       {"--strategy magic", "magic"},
       {"--zero-grad never", "--zero-grad"},
+      {"--zero-grad 7", "--zero-grad"},
+      {"--zero-grad 1", "--zero-grad"},
+      {"--streams 9", "--streams"},
+      {"--streams 0", "--streams"},
       {"--heads 5", "heads"},
-      {"--lr -1", "--lr"},
+      {"--lr -1", "--lr: rate is '-1', want a finite number above 0"},
+      {"--lr 0", "'0'"},
+      {"--lr nan", "'nan'"},
+      {"--lr inf", "'inf'"},
+      {"--lr 1e999", "'1e999'"},
+      {"--lr 1e-999", "'1e-999'"},
+      {"--lr fast", "'fast'"},
+      {"--seed -1", "--seed: seed is '-1', want a whole number"},
+      {"--seed 18446744073709551616", "'18446744073709551616'"},
+      {"--seed 1.5", "'1.5'"},
       {"--text /no/such/file", "/no/such/file"},
       {"--text '" + empty.path() + "'", "empty"},
       {"--text '" + brief.path() + "'", "3 characters"},
@@ -101,6 +116,32 @@ TEST(ProgramTest, ComplainsInOneLine) {
     EXPECT_EQ(std::count(all.output.begin(), all.output.end(), '\n'), 1)
         << all.output;
     EXPECT_EQ(RunProgram(kProgram + c.arguments + " 2>/dev/null").output, "");
+  }
+}
+
+// On a terminal the line of one step is written over that of the step before.
+TEST(ProgramTest, UpdatesOneLineOnATerminal) {
+  if (RunProgram("script --version").exit_status != 0) {
+    GTEST_SKIP() << "needs the program script, for a pseudo terminal";
+  }
+  const ProgramResult result =
+      RunProgram(absl::StrCat("script -qec \"", kProgram, kTiny,
+                              "--no-reference\" /dev/null </dev/null"));
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_THAT(result.output, ContainsRegex("\n\rstep +0 [^\r\n]*"
+                                           "\rstep +1 [^\r\n]*"
+                                           "\rstep +2 [^\r\n]*\r\n"));
+}
+
+TEST(ProgramTest, FailsWhereItsOutputCannotBeWritten) {
+  for (const char* where : {">/dev/full", ">&-"}) {
+    for (const char* arguments : {"--help", "--no-reference"}) {
+      SCOPED_TRACE(absl::StrCat(arguments, " ", where));
+      const ProgramResult result =
+          RunProgram(absl::StrCat(kProgram, kTiny, arguments, " 2>&1 ", where));
+      EXPECT_EQ(result.exit_status, 1);
+      EXPECT_EQ(result.output, "char_lm: cannot write to stdout\n");
+    }
   }
 }
 

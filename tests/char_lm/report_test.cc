@@ -1,0 +1,146 @@
+#include "char_lm/report.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/fsdp/memory_plan.h"
+
+namespace char_lm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void ExpectFails(const absl::Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr(message));
+}
+
+class LossesTest : public ::testing::Test {
+ protected:
+  LossesTest() { result_.losses = losses_; }
+
+  absl::Status Check() const { return CheckLosses(result_, oracle_, big_); }
+
+  const std::vector<double> losses_ = {4.5, 3.25, 2.75};
+  TrainResult result_;
+  std::vector<double> oracle_ = losses_;
+  std::vector<double> big_ = losses_;
+};
+
+TEST_F(LossesTest, PassWhereTheyAreEqual) {
+  EXPECT_TRUE(Check().ok()) << Check();
+  EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
+              HasSubstr("oracle: bitwise equal; big batch: within 0.0e+00"));
+}
+
+TEST_F(LossesTest, FailWhereTheOracleDiffersInTheLastBit) {
+  for (size_t step = 0; step < losses_.size(); ++step) {
+    for (const double towards : {0.0, kInfinity}) {
+      oracle_ = losses_;
+      oracle_[step] = std::nextafter(losses_[step], towards);
+      ExpectFails(Check(), absl::StrCat("the loss of step ", step, " is "));
+      ExpectFails(Check(), "that of the oracle");
+      EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
+                  HasSubstr("oracle: DIFFERENT"));
+    }
+  }
+}
+
+TEST_F(LossesTest, FailWhereTheyAreNotFinite) {
+  for (const double bad : {kNan, kInfinity}) {
+    result_.losses[1] = bad;
+    big_[1] = bad;
+    ExpectFails(Check(), "that of the oracle 3.25");
+    oracle_[1] = bad;
+    ExpectFails(Check(), "that of one big batch");
+    result_.losses[1] = oracle_[1] = losses_[1];
+    ExpectFails(Check(), "that of one big batch");
+    big_[1] = losses_[1];
+  }
+}
+
+TEST_F(LossesTest, MayDifferFromTheBigBatchByRounding) {
+  for (const double sign : {-1, 1}) {
+    big_[2] = losses_[2] * (1 + sign * 5e-5);
+    EXPECT_TRUE(Check().ok()) << Check();
+    EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
+                AllOf(HasSubstr("bitwise equal"), HasSubstr("within 5.0e-05")));
+    big_[2] = losses_[2] * (1 + sign * 2e-4);
+    ExpectFails(Check(), "the loss of step 2 is 2.75, that of one big batch");
+  }
+}
+
+// Two ranks whose counted peaks are those of the formula.
+class MemoryTest : public ::testing::Test {
+ protected:
+  MemoryTest() {
+    result_.units = {{.groups = {{.elements = 64,
+                                  .parameter_parts = 2,
+                                  .gradient_parts = 2,
+                                  .optimizer_parts = 4}}}};
+    tessera::MemoryReport report;
+    for (const auto& [tag, bytes] : tessera::PlanMemory(result_.units)) {
+      report.by_tag[tag].peak_bytes = bytes;
+      report.total.peak_bytes += bytes;
+    }
+    result_.memory = {report, report};
+  }
+
+  TrainResult result_;
+};
+
+TEST_F(MemoryTest, PassesWhereTheFormulaHolds) {
+  ASSERT_EQ(result_.memory[0].by_tag.size(), 5u);
+  EXPECT_TRUE(CheckMemory(result_).ok()) << CheckMemory(result_);
+}
+
+TEST_F(MemoryTest, FailsForAByteOfAnyTagOnAnyRank) {
+  for (size_t rank = 0; rank < result_.memory.size(); ++rank) {
+    for (auto& [tag, usage] : result_.memory[rank].by_tag) {
+      for (const int64_t byte : {-1, 1}) {
+        usage.peak_bytes += byte;
+        ExpectFails(CheckMemory(result_),
+                    absl::StrCat("rank ", rank, " holds ", usage.peak_bytes,
+                                 " bytes of ", tag, " at its peak"));
+        usage.peak_bytes -= byte;
+      }
+    }
+  }
+}
+
+TEST_F(MemoryTest, FailsForATagThatIsMissing) {
+  result_.memory[1].by_tag.erase(tessera::kMainGradTag);
+  ExpectFails(CheckMemory(result_), "rank 1 holds 0 bytes of main_grad");
+}
+
+TEST_F(MemoryTest, FailsForATagThatTheFormulaLacks) {
+  result_.memory[1].by_tag["workspace"].peak_bytes = 8;
+  ExpectFails(CheckMemory(result_),
+              "rank 1 holds 8 bytes of workspace at its peak, the formula "
+              "gives 0");
+}
+
+TEST_F(MemoryTest, FailsForADifferentTotal) {
+  for (const int64_t byte : {-1, 1}) {
+    result_.memory[1].total.peak_bytes += byte;
+    ExpectFails(
+        CheckMemory(result_),
+        absl::StrCat("rank 1 holds ", result_.memory[1].total.peak_bytes,
+                     " bytes at its peak"));
+    result_.memory[1].total.peak_bytes -= byte;
+  }
+}
+
+}  // namespace
+}  // namespace char_lm

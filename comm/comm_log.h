@@ -35,8 +35,9 @@ struct CommCounter {
   friend bool operator==(const CommCounter&, const CommCounter&) = default;
 };
 
-// What one rank has enqueued on all its communicators: counters per
-// (communicator name, kind), and the last records. Every collective appears
+// What one rank has issued on all its communicators, calls that an aborted
+// group refused included: counters per (communicator name, kind), and the last
+// records. Every collective appears
 // exactly once; groups of one rank and barriers issue none and do not appear.
 // Thread-safe.
 class CommLog {

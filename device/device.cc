@@ -18,13 +18,16 @@ absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag) {
             ? "no limit"
             : absl::StrCat("limit ", memory_limit_bytes_)));
   };
-  if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {
-    return exhausted();
-  }
+  // Memory that the limit forbids is not asked for; memory that was not to be
+  // had is not counted.
+  if (bytes > memory_limit_bytes_) return exhausted();
   void* data = nullptr;
-  if (bytes > 0) data = DoAllocate(bytes);
-  if (bytes > 0 && data == nullptr) {
-    accountant_.Remove(tag, bytes);
+  if (bytes > 0) {
+    data = DoAllocate(bytes);
+    if (data == nullptr) return exhausted();
+  }
+  if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {
+    if (data != nullptr) DoFree(data, bytes, nullptr);
     return exhausted();
   }
   return Buffer(this, data, bytes, tag);

@@ -112,6 +112,12 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
   auto runtime =
       std::make_unique<Runtime>(std::move(options), std::move(axes),
                                 std::move(cut_order), world, compute);
+  for (const LentCommunicator& lent : runtime->options.communicators) {
+    TESSERA_ASSIGN_OR_RETURN(const int axis,
+                             runtime->options.mesh.FindAxis(lent.axis));
+    TESSERA_RETURN_IF_ERROR(
+        runtime->comms.Lend(runtime->options.mesh, {axis}, *lent.communicator));
+  }
   Device& device = compute.device();
   TESSERA_ASSIGN_OR_RETURN(runtime->gather, device.NewStream("gather"));
   TESSERA_ASSIGN_OR_RETURN(runtime->reduce, device.NewStream("reduce"));
@@ -124,11 +130,19 @@ UnitBuilder Context::NewUnit(absl::string_view name, UnitOptions options) {
 }
 
 absl::Status Context::Prepare() {
-  Runtime& runtime = *runtime_;
   TESSERA_RETURN_IF_ERROR(status());
-  if (runtime.prepared) {
+  if (runtime_->prepare_called) {
     return absl::FailedPreconditionError("fsdp: Prepare was called already");
   }
+  runtime_->prepare_called = true;
+  const absl::Status status = DoPrepare();
+  runtime_->Fail(status);
+  runtime_->prepared = status.ok();
+  return status;
+}
+
+absl::Status Context::DoPrepare() {
+  Runtime& runtime = *runtime_;
   const DeviceMesh& mesh = runtime.options.mesh;
   std::vector<int> all_axes(mesh.num_axes());
   std::iota(all_axes.begin(), all_axes.end(), 0);
@@ -156,15 +170,23 @@ absl::Status Context::Prepare() {
       internal::SlotPool::Create(PlanGradientSlots(memory), device,
                                  kUnreducedGradTag));
   for (auto& unit : runtime.units) TESSERA_RETURN_IF_ERROR(unit->Prepare());
-  runtime.prepared = true;
   return absl::OkStatus();
 }
 
 std::string Context::RegistrationText() const {
-  std::string text;
+  const FsdpOptions& options = runtime_->options;
+  std::string text = absl::StrCat(
+      "context on mesh ", options.mesh.ToString(), " data-parallel ",
+      absl::StrJoin(options.data_parallel_axes, ","), " cut order ",
+      absl::StrJoin(options.cut_order, ","), " reduction ",
+      options.reduction == GradientReduction::kMean ? "mean" : "sum", "\n");
   for (const auto& unit : units()) {
-    absl::StrAppend(&text, "unit '", unit->name(), "' depth ", unit->depth(),
-                    " ", unit->placements().ToString());
+    const bool keeps = unit->release_ == ReleaseWeights::kAfterBackward;
+    absl::StrAppend(&text, "unit '", unit->name(), "' in '",
+                    unit->parent_ == nullptr ? "" : unit->parent_->name(), "' ",
+                    unit->placements().ToString(), " divisor ",
+                    unit->grad_divisor_, " release after ",
+                    keeps ? "backward" : "forward");
     for (const GroupMemory& group : unit->memory_.groups) {
       absl::StrAppend(&text, " wire=", DTypeName(group.wire),
                       " accumulation=", DTypeName(group.accumulation),

@@ -100,8 +100,9 @@ class Context {
   // axes are made from it. `compute` is the stream on which the trainer
   // computes; the context makes three more on its device: for gathers,
   // reductions and finalization.
-  // ERRORS: InvalidArgument for axes, cut order, placements, dtypes or divisor
-  // that do not fit, or a rank outside the mesh.
+  // ERRORS: InvalidArgument for axes, a cut order or lent communicators that do
+  // not fit, or a rank outside the mesh. What units take from the options is
+  // checked where they are built.
   static absl::StatusOr<std::unique_ptr<Context>> Create(FsdpOptions options,
                                                          Communicator& world,
                                                          Stream& compute);
@@ -112,8 +113,9 @@ class Context {
 
   // Ends registration: compares it between all ranks of the mesh, makes the
   // communicators and allocates everything but main gradients. COLLECTIVE over
-  // the mesh. ERRORS: FailedPrecondition, on every rank, where ranks differ,
-  // naming the first difference, and on a second call; ResourceExhausted.
+  // the mesh. ERRORS, all sticky but the last: FailedPrecondition, on every
+  // rank, where ranks differ, naming the first difference; ResourceExhausted;
+  // FailedPrecondition on a second call.
   absl::Status Prepare();
 
   // Opens a microbatch. An error (one is open) is sticky.
@@ -146,6 +148,8 @@ class Context {
 
  private:
   explicit Context(std::unique_ptr<internal::Runtime> runtime);
+
+  absl::Status DoPrepare();
 
   // One line per unit and parameter: what ranks must agree on.
   std::string RegistrationText() const;

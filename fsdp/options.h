@@ -30,6 +30,15 @@ struct Precision {
   std::optional<DType> main_weight = std::nullopt;
 };
 
+class Communicator;
+
+// A communicator of the caller's along one data-parallel axis of the mesh. It
+// serves its own stream; those for other streams are split from it.
+struct LentCommunicator {
+  std::string axis;
+  Communicator* communicator = nullptr;
+};
+
 struct FsdpOptions {
   DeviceMesh mesh;
   // The data-parallel axes, by name, outer before inner. Default: all.
@@ -41,7 +50,9 @@ struct FsdpOptions {
   UnitPlacements placements;
   Precision precision;
   GradientReduction reduction = GradientReduction::kMean;
-  double grad_divisor = 1.0;  // positive
+  double grad_divisor = 1.0;  // positive, finite
+  // Communicators to use; what is not lent is made. They outlive the context.
+  std::vector<LentCommunicator> communicators;
   Logger logger;
 };
 

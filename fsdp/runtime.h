@@ -48,7 +48,8 @@ class Runtime {
   SlotPool weight_slots;
   SlotPool gradient_slots;
 
-  bool prepared = false;
+  bool prepare_called = false;
+  bool prepared = false;                   // and it succeeded
   std::optional<bool> microbatch_is_last;  // of the open microbatch
 
   CommSet comms;

@@ -1,6 +1,7 @@
 #include "tessera/fsdp/unit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,7 +54,9 @@ Unit::Unit(internal::Runtime& runtime, int index, std::string name,
       parent_(options.parent),
       depth_(options.parent == nullptr ? 1 : options.parent->depth() + 1),
       placements_(std::move(placements)),
-      release_(options.release) {}
+      release_(options.release),
+      grad_divisor_(
+          options.grad_divisor.value_or(runtime.options.grad_divisor)) {}
 
 Unit::~Unit() = default;
 
@@ -66,16 +69,14 @@ const Layout& Unit::parameter_layout(ParameterId p) const {
 }
 
 absl::Status Unit::Register(std::vector<Parameter> parameters,
-                            const UnitOptions& options) {
+                            const Precision& precision) {
   parameters_ = std::move(parameters);
   const FsdpOptions& defaults = runtime_.options;
-  const Precision& precision = options.precision.value_or(defaults.precision);
-  const double divisor = options.grad_divisor.value_or(defaults.grad_divisor);
   double ranks = 1;
   for (int axis : runtime_.axes) ranks *= defaults.mesh.axis(axis).size;
   const double scale = defaults.reduction == GradientReduction::kMean
-                           ? 1.0 / (ranks * divisor)
-                           : 1.0 / divisor;
+                           ? 1.0 / (ranks * grad_divisor_)
+                           : 1.0 / grad_divisor_;
 
   // Groups in the order in which their first parameter comes.
   std::vector<ParameterGroup::Spec> specs;
@@ -257,11 +258,13 @@ void Unit::ReleaseGathered() {
 }
 
 absl::Status Unit::OpenGradients() {
-  if (memory_.UnreducedGradBytes() == 0) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(
-      gradient_slot_,
-      runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));
-  auto* memory = static_cast<std::byte*>(gradient_slot_->memory.data());
+  std::byte* memory = nullptr;
+  if (memory_.UnreducedGradBytes() > 0) {
+    TESSERA_ASSIGN_OR_RETURN(
+        gradient_slot_,
+        runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));
+    memory = static_cast<std::byte*>(gradient_slot_->memory.data());
+  }
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
     TESSERA_RETURN_IF_ERROR(
@@ -272,7 +275,6 @@ absl::Status Unit::OpenGradients() {
 }
 
 absl::Status Unit::ReduceGradients() {
-  if (gradient_slot_ == nullptr) return absl::OkStatus();
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
     TESSERA_RETURN_IF_ERROR(group->FillUnaskedGradients(runtime_.compute));
@@ -284,8 +286,10 @@ absl::Status Unit::ReduceGradients() {
     if (!group->requires_grad()) continue;
     TESSERA_RETURN_IF_ERROR(group->AccumulateGradient(runtime_.comms, reduce));
   }
-  runtime_.gradient_slots.Release(*std::exchange(gradient_slot_, nullptr),
-                                  reduce);
+  if (gradient_slot_ != nullptr) {
+    runtime_.gradient_slots.Release(*std::exchange(gradient_slot_, nullptr),
+                                    reduce);
+  }
   gradients_ready_ = reduce.Record();
   return absl::OkStatus();
 }
@@ -439,7 +443,7 @@ ParameterId UnitBuilder::Add(absl::string_view name, const TensorMeta& meta,
   const std::vector<Placement> replicated(mesh.num_axes());
   absl::StatusOr<Layout> layout = Layout::Create(meta, mesh, replicated);
   if (!layout.ok()) {
-    status_.Update(layout.status());
+    argument_error_.Update(layout.status());
     layout = Layout();
   }
   return Add(name, *layout, options);
@@ -449,7 +453,7 @@ ParameterId UnitBuilder::Add(absl::string_view name, const Layout& layout,
                              ParameterOptions options) {
   for (const Unit::Parameter& other : parameters_) {
     if (other.name == name) {
-      status_.Update(absl::InvalidArgumentError(
+      argument_error_.Update(absl::InvalidArgumentError(
           absl::StrCat("parameter '", name, "' is there already")));
     }
   }
@@ -459,33 +463,41 @@ ParameterId UnitBuilder::Add(absl::string_view name, const Layout& layout,
 }
 
 absl::StatusOr<Unit*> UnitBuilder::Build() {
-  const std::string where = absl::StrCat("fsdp: unit '", name_, "': ");
-  TESSERA_RETURN_IF_ERROR(internal::Prefixed(where, status_));
-  if (runtime_.prepared) {
-    return OutOfOrder(absl::StrCat(where, "built after Context::Prepare"));
+  TESSERA_RETURN_IF_ERROR(status_);
+  absl::StatusOr<Unit*> unit = DoBuild();
+  if (unit.ok()) return unit;
+  status_ = internal::Prefixed(absl::StrCat("fsdp: unit '", name_, "': "),
+                               unit.status());
+  return status_;
+}
+
+absl::StatusOr<Unit*> UnitBuilder::DoBuild() {
+  TESSERA_RETURN_IF_ERROR(argument_error_);
+  if (runtime_.prepare_called) {
+    return OutOfOrder("built after Context::Prepare");
   }
   for (const auto& unit : runtime_.units) {
-    if (unit->name() == name_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, "a unit of this name is there already"));
-    }
+    if (unit->name() != name_) continue;
+    return absl::InvalidArgumentError("a unit of this name is there already");
   }
-  const double divisor =
-      options_.grad_divisor.value_or(runtime_.options.grad_divisor);
-  if (!(divisor > 0)) {
+  if (options_.parent != nullptr && &options_.parent->runtime_ != &runtime_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        where, "grad_divisor is ", divisor, ", want a positive number"));
+        "its parent '", options_.parent->name(), "' is of another context"));
   }
-  UnitPlacements placements =
-      options_.placements.value_or(runtime_.options.placements);
-  TESSERA_RETURN_IF_ERROR(internal::Prefixed(
-      where,
-      ValidatePlacements(placements, static_cast<int>(runtime_.axes.size()))));
+  const FsdpOptions& defaults = runtime_.options;
+  const double divisor = options_.grad_divisor.value_or(defaults.grad_divisor);
+  if (!(divisor > 0) || !std::isfinite(divisor)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grad_divisor is ", divisor, ", want a positive finite number"));
+  }
+  UnitPlacements placements = options_.placements.value_or(defaults.placements);
+  TESSERA_RETURN_IF_ERROR(
+      ValidatePlacements(placements, static_cast<int>(runtime_.axes.size())));
   auto unit = std::unique_ptr<Unit>(
       new Unit(runtime_, static_cast<int>(runtime_.units.size()), name_,
                options_, std::move(placements)));
-  TESSERA_RETURN_IF_ERROR(internal::Prefixed(
-      where, unit->Register(std::move(parameters_), options_)));
+  TESSERA_RETURN_IF_ERROR(unit->Register(
+      std::move(parameters_), options_.precision.value_or(defaults.precision)));
   runtime_.units.push_back(std::move(unit));
   return runtime_.units.back().get();
 }

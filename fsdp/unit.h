@@ -123,7 +123,7 @@ class Unit {
 
   // Groups the parameters and plans their buffers.
   absl::Status Register(std::vector<Parameter> parameters,
-                        const UnitOptions& options);
+                        const Precision& precision);
   // Allocates the weights.
   absl::Status Prepare();
 
@@ -153,6 +153,7 @@ class Unit {
   const int depth_;
   const UnitPlacements placements_;
   const ReleaseWeights release_;
+  const double grad_divisor_;
   std::vector<Parameter> parameters_;
   std::vector<std::unique_ptr<internal::ParameterGroup>> groups_;
   UnitMemory memory_;  // of the groups
@@ -182,11 +183,14 @@ class UnitBuilder {
                   ParameterOptions options = {});
 
   // The unit; it lives as long as the context. ERRORS: InvalidArgument for
-  // placements, layouts or dtypes that do not fit, naming unit and parameter,
-  // or a name that is taken; FailedPrecondition after Context::Prepare.
+  // placements, layouts, dtypes or a divisor that do not fit, naming unit and
+  // parameter, a parent of another context, or a name that is taken;
+  // FailedPrecondition after Context::Prepare; what an earlier Build returned.
   absl::StatusOr<Unit*> Build();
 
  private:
+  absl::StatusOr<Unit*> DoBuild();
+
   friend class Context;
   UnitBuilder(internal::Runtime& runtime, absl::string_view name,
               UnitOptions options);
@@ -195,7 +199,8 @@ class UnitBuilder {
   std::string name_;
   UnitOptions options_;
   std::vector<Unit::Parameter> parameters_;
-  absl::Status status_;
+  absl::Status argument_error_;  // the first of Add
+  absl::Status status_;          // what Build returned
 };
 
 }  // namespace tessera

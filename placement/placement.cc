@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
@@ -45,9 +46,11 @@ absl::StatusOr<RaggedCut> RaggedCut::Explicit(
 }
 
 absl::StatusOr<RaggedCut> RaggedCut::Affine(int64_t first, int64_t step) {
-  if (first > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "placement: an affine cut begins at ", first, ", want at most 0"));
+  constexpr int64_t kLeast = -std::numeric_limits<int64_t>::max();
+  if (first > 0 || first < kLeast) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement: an affine cut begins at ", first,
+                     ", want at most 0 and at least ", kLeast));
   }
   if (step < 1) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -15,10 +15,11 @@ namespace {
 class EnqueuedOperation {
  public:
   EnqueuedOperation(std::shared_ptr<LocalGroup> group, int rank, int world_rank,
-                    Collective call, int64_t sequence)
+                    const Stream& stream, Collective call, int64_t sequence)
       : group_(std::move(group)),
         rank_(rank),
         world_rank_(world_rank),
+        stream_(stream),
         call_(std::move(call)),
         sequence_(sequence) {}
   EnqueuedOperation(const EnqueuedOperation&) = delete;
@@ -26,9 +27,10 @@ class EnqueuedOperation {
 
   ~EnqueuedOperation() {
     if (has_run_) return;
-    group_->Abort(absl::StrCat(
-        "the stream of rank ", world_rank_, " failed before ",
-        CollectiveKindName(call_.kind), ", operation ", sequence_));
+    group_->Abort(absl::StrCat("the stream of rank ", world_rank_,
+                               " failed before ",
+                               CollectiveKindName(call_.kind), ", operation ",
+                               sequence_, ": ", stream_.status().message()));
   }
 
   absl::Status Run() {
@@ -40,6 +42,7 @@ class EnqueuedOperation {
   const std::shared_ptr<LocalGroup> group_;
   const int rank_;
   const int world_rank_;
+  const Stream& stream_;
   const Collective call_;
   const int64_t sequence_;
   bool has_run_ = false;
@@ -95,7 +98,7 @@ absl::Status LocalCommunicator::Enqueue(Collective call, int64_t sequence) {
       .writes = writes,
       .bytes = TotalBytes(reads) + TotalBytes(writes)};
   auto operation = std::make_unique<EnqueuedOperation>(
-      group_, rank(), members()[rank()], std::move(call), sequence);
+      group_, rank(), members()[rank()], stream(), std::move(call), sequence);
   return stream().Launch(descriptor, [operation = std::move(operation)] {
     return operation->Run();
   });

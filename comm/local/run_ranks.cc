@@ -50,6 +50,10 @@ class FirstError {
 
 absl::Status RunLocalRanks(int num_ranks, Program program,
                            const LocalRunOptions& options) {
+  if (num_ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("comm: want at least 1 rank, found ", num_ranks));
+  }
   LocalWorld world(num_ranks, options.world);
   FirstError error;
 

@@ -56,7 +56,7 @@ class InlineStream final : public Stream {
   Event Record() override { return PassedEvent(error_); }
 
   absl::Status Wait(const Event& event) override {
-    if (error_.ok()) error_.Update(event.Synchronize());
+    error_.Update(event.Synchronize());
     return error_;
   }
 
@@ -69,6 +69,10 @@ class InlineStream final : public Stream {
 
 // A thread takes items from the front of a queue. The stream is idle when the
 // queue is empty and no item is running.
+//
+// A failed stream drops work, but still takes items in order and waits for
+// events: what comes behind a wait, a stream-ordered free above all, never
+// happens before the event. Events always pass, so this ends.
 class WorkerStream final : public Stream {
  public:
   WorkerStream(Device& device, absl::string_view name) : Stream(device, name) {}
@@ -78,7 +82,7 @@ class WorkerStream final : public Stream {
   absl::Status Start();
 
   absl::Status Launch(const LaunchDescriptor&, LaunchBody body) override {
-    return Enqueue(std::move(body));
+    return Enqueue({.body = std::move(body)});
   }
   Event Record() override;
   absl::Status Wait(const Event& event) override;
@@ -89,13 +93,16 @@ class WorkerStream final : public Stream {
   }
 
  private:
-  // Either work, which a failed stream drops, or a point to pass.
+  // One of the three: work, which a failed stream drops; a point to pass; an
+  // event to wait for.
   struct Item {
-    LaunchBody body;
-    std::shared_ptr<Milestone> milestone;
+    LaunchBody body = nullptr;
+    std::shared_ptr<Milestone> milestone = nullptr;
+    Event event = {};
   };
 
-  absl::Status Enqueue(LaunchBody body);
+  // Returns the error known by now.
+  absl::Status Enqueue(Item item);
   void Work();
   // Ends the item before and blocks for the next one; nullopt when the stream
   // is to end and nothing is left.
@@ -132,12 +139,10 @@ WorkerStream::~WorkerStream() {
   worker_.join();
 }
 
-absl::Status WorkerStream::Enqueue(LaunchBody body) {
+absl::Status WorkerStream::Enqueue(Item item) {
   MutexLock lock(mutex_);
-  if (error_.ok()) {
-    queue_.push_back({.body = std::move(body), .milestone = nullptr});
-    ready_.NotifyOne();
-  }
+  queue_.push_back(std::move(item));
+  ready_.NotifyOne();
   return error_;
 }
 
@@ -145,14 +150,14 @@ Event WorkerStream::Record() {
   MutexLock lock(mutex_);
   if (queue_.empty() && !running_) return PassedEvent(error_);
   auto milestone = std::make_shared<Milestone>();
-  queue_.push_back({.body = nullptr, .milestone = milestone});
+  queue_.push_back({.milestone = milestone});
   ready_.NotifyOne();
   return Event(std::move(milestone));
 }
 
 absl::Status WorkerStream::Wait(const Event& event) {
   if (event.state() == nullptr) return status();
-  return Enqueue([event] { return event.Synchronize(); });
+  return Enqueue({.event = event});
 }
 
 void WorkerStream::Work() {
@@ -171,13 +176,14 @@ std::optional<WorkerStream::Item> WorkerStream::Next() {
 }
 
 void WorkerStream::Run(Item& item) {
-  const absl::Status so_far = status();
+  absl::Status result;
   if (item.milestone != nullptr) {
-    item.milestone->Pass(so_far);
-    return;
+    item.milestone->Pass(status());
+  } else if (item.body == nullptr) {
+    result = item.event.Synchronize();
+  } else if (status().ok()) {
+    result = item.body();
   }
-  if (!so_far.ok()) return;
-  absl::Status result = item.body();
   if (result.ok()) return;
   MutexLock lock(mutex_);
   error_.Update(std::move(result));

@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tests/status_matchers.h"
@@ -20,6 +21,7 @@ namespace tessera {
 namespace {
 
 using ::tessera::testing::StatusIs;
+using ::testing::ElementsAre;
 
 constexpr auto kFirst = absl::StatusCode::kDataLoss;
 
@@ -89,6 +91,30 @@ TEST_P(CpuStreamTest, DestructionWaitsForWhatIsEnqueued) {
   EXPECT_EQ(done, 100);
 }
 
+// What comes behind a wait never happens before the event, on a failed stream
+// either: memory that another stream still uses is not freed early.
+TEST_P(CpuStreamTest, AFailedStreamStillWaitsAndDropsInOrder) {
+  const auto slow = New("slow");
+  const auto failed = New("failed");
+  failed->Launch({.name = "fail"}, FirstError).IgnoreError();
+  std::vector<std::string> order;
+  EXPECT_OK(slow->Launch({.name = "sleep"}, Do([&order] {
+                           std::this_thread::sleep_for(
+                               std::chrono::milliseconds(30));
+                           order.push_back("slow");
+                         })));
+  failed->Wait(slow->Record()).IgnoreError();
+  for (const char* name : {"first", "second"}) {
+    failed
+        ->Launch({.name = name}, [drop = absl::MakeCleanup([&order, name] {
+                                    order.push_back(name);
+                                  })]() mutable { return absl::OkStatus(); })
+        .IgnoreError();
+  }
+  EXPECT_THAT(failed->Synchronize(), StatusIs(kFirst));
+  EXPECT_THAT(order, ElementsAre("slow", "first", "second"));
+}
+
 TEST_P(CpuStreamTest, FirstErrorIsSticky) {
   const auto stream = New();
   bool ran = false;
@@ -127,6 +153,7 @@ TEST_P(CpuStreamTest, DestroysBodiesInOrder) {
   EXPECT_THAT(stream->Launch({.name = "refused"},
                              [n = note(3)] { return absl::OkStatus(); }),
               StatusIs(kFirst));
+  EXPECT_THAT(stream->Synchronize(), StatusIs(kFirst));
   EXPECT_EQ(destroyed, (std::vector<int>{0, 1, 2, 3}));
 }
 

@@ -174,7 +174,7 @@ TEST(ContextTest, RanksThatRegisterDifferentlyAllFail) {
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status,
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("entry 2"), HasSubstr("'block.b'"),
+                         AllOf(HasSubstr("entry 3"), HasSubstr("'block.b'"),
                                HasSubstr("on rank 0"), HasSubstr("'block.c'"),
                                HasSubstr("on rank 2"))));
   }
@@ -198,6 +198,141 @@ TEST(ContextTest, RanksThatRegisterFewerUnitsAllFail) {
                                  AllOf(HasSubstr("'two'"),
                                        HasSubstr("nothing on rank 1"))));
   }
+}
+
+// Options that would train differently are compared too, not only parameters.
+TEST(ContextTest, RanksWithOtherOptionsAllFail) {
+  const struct {
+    const char* difference;
+    void (*change)(FsdpOptions&, UnitOptions&);
+  } cases[] = {
+      {"reduction sum",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.reduction = GradientReduction::kSum;
+       }},
+      {"cut order outer,inner",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.cut_order = {"outer", "inner"};
+       }},
+      {"divisor 3",
+       [](FsdpOptions&, UnitOptions& unit) { unit.grad_divisor = 3.0; }},
+      {"release after backward",
+       [](FsdpOptions&, UnitOptions& unit) {
+         unit.release = ReleaseWeights::kAfterBackward;
+       }},
+      {"wire=bf16",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.precision.wire = DType::kBF16;
+       }},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.difference);
+    std::vector<absl::Status> statuses(2);
+    EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
+      FsdpOptions options = OptionsFor("outer=2,inner=1", "ddp");
+      UnitOptions unit_options;
+      if (rank.rank == 1) c.change(options, unit_options);
+      TESSERA_ASSIGN_OR_RETURN(
+          auto context,
+          Context::Create(options, rank.comms.world(), rank.stream));
+      UnitBuilder builder = context->NewUnit("block", unit_options);
+      builder.Add("w", *TensorMeta::Create(DType::kF32, {4}));
+      TESSERA_RETURN_IF_ERROR(builder.Build().status());
+      statuses[rank.rank] = context->Prepare();
+      // It is remembered.
+      EXPECT_EQ(context->status(), statuses[rank.rank]);
+      return absl::OkStatus();
+    }));
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr(c.difference),
+                                         HasSubstr("on rank 1"))));
+    }
+  }
+}
+
+TEST(ContextTest, AFailedPrepareIsStickyAndNotTriedAgain) {
+  EXPECT_OK(RunLocalRanks(
+      1,
+      [](LocalRank& rank) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(
+            auto context, Context::Create(OptionsFor("dp=1", "fsdp"),
+                                          rank.comms.world(), rank.stream));
+        UnitBuilder builder = context->NewUnit("block");
+        builder.Add("w", *TensorMeta::Create(DType::kF32, {1024}));
+        TESSERA_ASSIGN_OR_RETURN(Unit * unit, builder.Build());
+        const absl::Status first = context->Prepare();
+        EXPECT_THAT(first, StatusIs(absl::StatusCode::kResourceExhausted));
+        EXPECT_EQ(context->status(), first);
+        EXPECT_EQ(context->Prepare(), first);
+        unit->BeforeForward();
+        EXPECT_EQ(unit->weight(0).status(), first);
+        return absl::OkStatus();
+      },
+      {.device = {.streams = CpuStreams::kWorker,
+                  .memory_limit_bytes = 6000}}));
+}
+
+TEST(ContextTest, AFailedBuildIsNotTriedAgain) {
+  EXPECT_OK(BuildStatus(
+      OptionsFor("dp=1", "fsdp"), [](Context& context) -> absl::Status {
+        UnitBuilder builder = context.NewUnit("block");
+        builder.Add("ids", *TensorMeta::Create(DType::kI32, {4}));
+        const absl::Status first = builder.Build().status();
+        EXPECT_THAT(first, StatusIs(kInvalid));
+        EXPECT_EQ(builder.Build().status(), first);
+        EXPECT_TRUE(context.units().empty());
+        return absl::OkStatus();
+      }));
+}
+
+TEST(ContextTest, RejectsParentsOfAnotherContext) {
+  EXPECT_OK(OnOneRank([](LocalRank& rank) -> absl::Status {
+    const FsdpOptions options = OptionsFor("dp=1", "fsdp");
+    TESSERA_ASSIGN_OR_RETURN(
+        auto one, Context::Create(options, rank.comms.world(), rank.stream));
+    TESSERA_ASSIGN_OR_RETURN(
+        auto other, Context::Create(options, rank.comms.world(), rank.stream));
+    TESSERA_ASSIGN_OR_RETURN(Unit * parent, one->NewUnit("root").Build());
+    UnitOptions child;
+    child.parent = parent;
+    EXPECT_THAT(other->NewUnit("block", child).Build(),
+                StatusIs(kInvalid, HasSubstr("'root' is of another context")));
+    return absl::OkStatus();
+  }));
+}
+
+// Communicators of the caller's serve the context.
+TEST(ContextTest, UsesLentCommunicators) {
+  EXPECT_OK(RunLocalRanks(4, [](LocalRank& rank) -> absl::Status {
+    FsdpOptions options = OptionsFor("dp_outer=2,dp_inner=2", "hsdp");
+    const std::vector<int> members = {rank.rank / 2 * 2, rank.rank / 2 * 2 + 1};
+    TESSERA_ASSIGN_OR_RETURN(
+        auto inner, rank.comms.world().Subgroup(members, "mine", rank.stream));
+    options.communicators = {{"dp_inner", inner.get()}};
+    {
+      TESSERA_ASSIGN_OR_RETURN(
+          auto context,
+          Context::Create(options, rank.comms.world(), rank.stream));
+      UnitBuilder builder = context->NewUnit("block");
+      builder.Add("w", *TensorMeta::Create(DType::kF32, {100}));
+      TESSERA_ASSIGN_OR_RETURN(Unit * unit, builder.Build());
+      TESSERA_RETURN_IF_ERROR(context->Prepare());
+      unit->BeforeForward();
+      unit->AfterForward();
+      TESSERA_RETURN_IF_ERROR(context->Synchronize());
+    }
+    // One for another axis, or for none, is refused.
+    options.communicators = {{"dp_outer", inner.get()}};
+    EXPECT_THAT(
+        Context::Create(options, rank.comms.world(), rank.stream).status(),
+        StatusIs(kInvalid, HasSubstr("dp_outer")));
+    options.communicators = {{"tp", inner.get()}};
+    EXPECT_THAT(
+        Context::Create(options, rank.comms.world(), rank.stream).status(),
+        StatusIs(kInvalid, HasSubstr("tp")));
+    return absl::OkStatus();
+  }));
 }
 
 TEST(ContextTest, TableShowsPlacementsLayoutAndPadding) {

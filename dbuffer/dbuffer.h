@@ -21,10 +21,10 @@ namespace tessera {
 
 // The tensors of a group in one flat local buffer, as one rank has them.
 //
-//   ASSIGN_OR_RETURN(auto group, BufferGroup::Create(mesh, tensors, options));
-//   ASSIGN_OR_RETURN(BufferPlacements partial,
+//   TESSERA_ASSIGN_OR_RETURN(auto group, BufferGroup::Create(mesh, tensors,
+//   options)); TESSERA_ASSIGN_OR_RETURN(BufferPlacements partial,
 //                    ParseBufferPlacements("[P(sum), P(sum)]"));
-//   ASSIGN_OR_RETURN(DBuffer grads, DBuffer::Allocate(group, partial,
+//   TESSERA_ASSIGN_OR_RETURN(DBuffer grads, DBuffer::Allocate(group, partial,
 //       DType::kF32, rank, device, "grads", stream));
 //   grads.ConvertTo(*ParseBufferPlacements("[P(sum), Flat]"), comms, stream);
 //

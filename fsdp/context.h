@@ -58,21 +58,26 @@ struct OptimizerShard {
 // gradients and main weights placed as FsdpOptions say, and the communication
 // that goes with it. No strategy has a branch: placements say everything.
 //
-//   ASSIGN_OR_RETURN(auto context, Context::Create(options, world, stream));
+//   TESSERA_ASSIGN_OR_RETURN(auto context,
+//                            Context::Create(options, world, stream));
 //   UnitBuilder builder = context->NewUnit("block0");
 //   const ParameterId w = builder.Add("w", meta);
-//   ASSIGN_OR_RETURN(Unit* unit, builder.Build());
-//   RETURN_IF_ERROR(context->Prepare());
-//   RETURN_IF_ERROR(unit->LoadWeight(w, values));
+//   TESSERA_ASSIGN_OR_RETURN(Unit* unit, builder.Build());
+//   TESSERA_RETURN_IF_ERROR(context->Prepare());
+//   TESSERA_RETURN_IF_ERROR(unit->LoadWeight(w, values));
 //   SgdOptimizer optimizer(*context, learning_rate);
-//   for (int m = 0; m < microbatches; ++m) {
-//     Microbatch scope = context->OpenMicrobatch({.is_last = m + 1 ==
-//     microbatches}); unit->BeforeForward();  ...  unit->AfterForward();
-//     unit->BeforeBackward(); ...  unit->AfterBackward();
-//     RETURN_IF_ERROR(scope.Finish());
+//   for (int m = 0; m < count; ++m) {
+//     Microbatch scope = context->OpenMicrobatch({.is_last = m + 1 == count});
+//     unit->BeforeForward();
+//     ...  // compute with unit->weight(w)
+//     unit->AfterForward();
+//     unit->BeforeBackward();
+//     ...  // write unit->grad(w, GradientWrite::kOverwrite)
+//     unit->AfterBackward();
+//     TESSERA_RETURN_IF_ERROR(scope.Finish());
 //   }
-//   RETURN_IF_ERROR(optimizer.Step());
-//   RETURN_IF_ERROR(context->ZeroGradients(ZeroGrad::kRelease));
+//   TESSERA_RETURN_IF_ERROR(optimizer.Step());
+//   TESSERA_RETURN_IF_ERROR(context->ZeroGradients(ZeroGrad::kRelease));
 //
 // Gradient arithmetic. Wire reductions are sums. In every backward the
 // unreduced gradient is reduced over the Flat axes of the gradient placements,

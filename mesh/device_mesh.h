@@ -37,7 +37,7 @@ using MeshCoords = absl::InlinedVector<int, 4>;
 // so that a mesh of 100,000 ranks is as small as one of four, and slices and
 // flattenings are meshes themselves. No two coordinates give one rank.
 //
-//   ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
+//   TESSERA_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //   mesh.RankAt({1, 2})       == 6
 //   mesh.Slice({"tp"}, 6)     == "tp=4@4": ranks 4 5 6 7
 //   mesh.Slice({"dp"}, 6)     == "dp=2:4@2": ranks 2 6

@@ -32,8 +32,8 @@ struct Link {
 // [k * ranks, (k + 1) * ranks) for some k, such as the GPUs of one host. There
 // may be domains of several sizes. An axis of a mesh has one link, see LinkOf.
 //
-//   ASSIGN_OR_RETURN(Topology h100, Topology::Preset("h100-ib"));
-//   ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=4,tp=8"));
+//   TESSERA_ASSIGN_OR_RETURN(Topology h100, Topology::Preset("h100-ib"));
+//   TESSERA_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=4,tp=8"));
 //   h100.LinkOf(mesh, 1)  // tp, within hosts of 8 GPUs: NVLink
 //   h100.LinkOf(mesh, 0)  // dp, between hosts: InfiniBand
 //

@@ -28,6 +28,17 @@ absl::Status CheckView(absl::string_view what, const TensorView& view,
       wanted.ToString(), ", found ", view.meta().ToString()));
 }
 
+// Plans may come from elsewhere than MakePlan.
+absl::Status CheckSteps(const Plan& plan) {
+  for (const Step& step : plan.steps()) {
+    if (step.kind == StepKind::kRelabel || step.axes.size() == 1) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("redistribute: step ", step.Name(),
+                     " goes over several mesh axes, want one axis a step"));
+  }
+  return absl::OkStatus();
+}
+
 // x op identity is x, bit for bit: x + -0.0 keeps the sign of zeros. Sum and
 // product only.
 double IdentityOf(ReduceOp op) { return op == ReduceOp::kProduct ? 1.0 : -0.0; }
@@ -185,6 +196,7 @@ absl::Status Execute(const Plan& plan, const TensorView& source,
   const int rank = comms.rank();
   const std::optional<MeshCoords> coords = plan.source().mesh().CoordsOf(rank);
   if (!coords.has_value()) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(CheckSteps(plan));
   TESSERA_RETURN_IF_ERROR(CheckView("source", source, plan.source(), rank));
   TESSERA_RETURN_IF_ERROR(CheckView("target", target, plan.target(), rank));
   return PlanRun(*coords, source, target, comms, stream).Run(plan);

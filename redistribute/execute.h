@@ -21,7 +21,8 @@ namespace tessera {
 // views, and is not waited for. After an error the target's content is
 // undefined and the error stays in the stream.
 //
-// ERRORS: InvalidArgument where a view's meta is not the layout's, naming
+// ERRORS: Unimplemented for a step over several mesh axes, which MakePlan makes
+// none of; InvalidArgument where a view's meta is not the layout's, naming
 // both; ResourceExhausted; those of Communicator and Stream.
 absl::Status Execute(const Plan& plan, const TensorView& source,
                      const TensorView& target, CommSet& comms, Stream& stream);

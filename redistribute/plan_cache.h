@@ -20,7 +20,7 @@ namespace tessera {
 // ranks of a process can share one.
 //
 //   PlanCache plans(Topology::LocalCpu(), /*capacity=*/1024);
-//   ASSIGN_OR_RETURN(auto plan, plans.Get(source, target));
+//   TESSERA_ASSIGN_OR_RETURN(auto plan, plans.Get(source, target));
 class PlanCache {
  public:
   // REQUIRES: capacity >= 1, the most plans kept.

@@ -14,11 +14,12 @@ namespace tessera {
 // every rank, in every process; ties go to fewer steps, then to a fixed order
 // of edges. No work grows with the number of ranks.
 //
-//   ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Parse("dp=2,tp=4"));
-//   ASSIGN_OR_RETURN(auto from,
+//   TESSERA_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Parse("dp=2,tp=4"));
+//   TESSERA_ASSIGN_OR_RETURN(auto from,
 //       Layout::Parse("bf16[4096,14336] [P(sum), S(0)]", mesh));
-//   ASSIGN_OR_RETURN(auto to, from.With("[R, S(1)]"));
-//   ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to, Topology::LocalCpu()));
+//   TESSERA_ASSIGN_OR_RETURN(auto to, from.With("[R, S(1)]"));
+//   TESSERA_ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to,
+//   Topology::LocalCpu()));
 //
 // Ragged cuts stay where they are: source and target must have the same ones,
 // and the same Shard placements beside them; what is Partial or Replicate may

@@ -23,7 +23,7 @@ class LocalRegistry;
 //
 //   LocalWorld world(4);
 //   // on the thread of rank r:
-//   ASSIGN_OR_RETURN(auto comm, world.Join(r, stream));
+//   TESSERA_ASSIGN_OR_RETURN(auto comm, world.Join(r, stream));
 //
 // Thread-safe. LIFETIME: may be destroyed before its communicators, which keep
 // alive what they share.

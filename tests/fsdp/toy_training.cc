@@ -290,8 +290,7 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
           absl::StrCat("weight has shape ", weight.shape().ToString()));
     }
     TESSERA_RETURN_IF_ERROR(rank_.stream.Launch(
-        {.name = "check weights"},
-        [u, p, weight, &expected]() -> absl::Status {
+        {.name = "check weights"}, [u, p, weight, &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
           for (int64_t i = 0; i < weight.num_elements(); ++i) {
             Values rounded(weight.dtype(), 1);

@@ -189,6 +189,27 @@ TEST(ExecuteTest, RejectsViewsThatAreNotTheLayoutsBeforeAnyCommunication) {
 }
 
 // The steps need 8 bytes of workspace: one less is too little on every rank.
+TEST(ExecuteTest, RefusesStepsOverSeveralAxes) {
+  const Layout from = Layout::Parse("f32[4] [P(sum), P(sum)]",
+                                    DeviceMesh::Parse("x=1,y=1").value())
+                          .value();
+  const Layout to = from.With("[R, R]").value();
+  const Plan plan(from, to,
+                  {{.kind = StepKind::kAllReduce,
+                    .axes = {0, 1},
+                    .before = from,
+                    .after = to}});
+  EXPECT_OK(RunLocalRanks(1, [&](LocalRank& rank) -> absl::Status {
+    float x[4] = {};
+    float y[4] = {};
+    EXPECT_THAT(
+        Execute(plan, TensorView(x, from.meta()), TensorView(y, from.meta()),
+                rank.comms, rank.stream),
+        StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("AR(x,y)")));
+    return absl::OkStatus();
+  }));
+}
+
 TEST(ExecuteTest, ReportsMemoryThatIsNotThere) {
   const Plan plan = PlanBetween("x=2", "f32[4] [P(max)]", "[P(sum)]");
   ASSERT_EQ(plan.ToString(), "[P(max)] -RS(x)-> [S(0)] -FI(x)-> [P(sum)]");

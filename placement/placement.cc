@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
@@ -46,11 +45,9 @@ absl::StatusOr<RaggedCut> RaggedCut::Explicit(
 }
 
 absl::StatusOr<RaggedCut> RaggedCut::Affine(int64_t first, int64_t step) {
-  constexpr int64_t kLeast = -std::numeric_limits<int64_t>::max();
-  if (first > 0 || first < kLeast) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("placement: an affine cut begins at ", first,
-                     ", want at most 0 and at least ", kLeast));
+  if (first > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "placement: an affine cut begins at ", first, ", want at most 0"));
   }
   if (step < 1) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -29,7 +29,7 @@ class RaggedCut {
 
   // Piece i is [first + i*step, first + (i+1)*step): the part of a tensor at
   // offset -first in a flat buffer of which every rank holds `step` elements.
-  // ERRORS: InvalidArgument for first > 0, first == INT64_MIN or step < 1.
+  // ERRORS: InvalidArgument for first > 0 or step < 1.
   static absl::StatusOr<RaggedCut> Affine(int64_t first, int64_t step);
 
   // Piece `index` of [0, extent). REQUIRES: index >= 0; for explicit bounds

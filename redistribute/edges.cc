@@ -55,7 +55,10 @@ int64_t LargestRaggedPiece(const Layout& layout) {
   const RaggedCut& cut = layout.placement(layout.RaggedAxes().front()).cut();
   // Of an affine cut, the first piece that holds anything may begin in front
   // of the tensor, and the one behind it is the largest of the rest.
-  const int64_t first = cut.is_affine() ? -cut.first() / cut.step() : 0;
+  const __int128 in_front =
+      cut.is_affine() ? -static_cast<__int128>(cut.first()) / cut.step() : 0;
+  const auto first =
+      static_cast<int64_t>(std::min<__int128>(in_front, parts - 1));
   const int64_t last =
       cut.is_affine() ? std::min(first + 1, parts - 1) : parts - 1;
   const int64_t elements = layout.LargestRegion().box_elements();

@@ -253,6 +253,13 @@ TEST(MakePlanTest, ReducesBesideARaggedCutInOneStep) {
             "[P(avg), Ragged(0,12,24)[1], Ragged(0,12,24)[0], R]");
 }
 
+TEST(MakePlanTest, CountsBytesBesideARaggedCutThatBeginsAtTheLimit) {
+  const std::string cut = "Ragged(-9223372036854775808+9223372036854775807)[0]";
+  const Plan plan = PlanBetween("outer=2,inner=2", "f32[100] [P, " + cut + "]",
+                                "[R, " + cut + "]");
+  EXPECT_EQ(plan.bytes_received(), 400);
+}
+
 TEST(MakePlanTest, RejectsRaggedCutsThatWouldMove) {
   const DeviceMesh mesh = DeviceMesh::Parse("x=2,y=2").value();
   const auto plan = [&](absl::string_view from, absl::string_view to) {

@@ -363,7 +363,7 @@ TEST_P(LocalFailures, StreamThatFailsBeforeAnOperationAbortsTheGroup) {
     EXPECT_THAT(results[rank],
                 StatusIs(absl::StatusCode::kAborted,
                          "comm: 'dp' is aborted: the stream of rank 1 failed "
-                         "before barrier, operation 0"));
+                         "before barrier, operation 0: the kernel failed"));
   }
 }
 

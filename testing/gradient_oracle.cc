@@ -1,7 +1,7 @@
 #include "tessera/testing/gradient_oracle.h"
 
+#include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 #include "tessera/device/cpu/elementwise.h"
@@ -106,7 +106,9 @@ void GradientOracle::Finalize() {
 }
 
 void GradientOracle::Zero() {
-  for (Bytes& bytes : main_) std::memset(bytes.data(), 0, bytes.size());
+  for (Bytes& bytes : main_) {
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  }
   final_ = false;
 }
 

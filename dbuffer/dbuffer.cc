@@ -247,6 +247,15 @@ absl::Status DBuffer::FillIdentities(const Change& change, Interval next_range,
   return Fill(range_, kIdentity, stream);
 }
 
+absl::Status DBuffer::CheckFits(absl::Span<const BufferPlacement> placements,
+                                Interval range) const {
+  if (Clip(range, capacity_) == range) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dbuffer: ", BufferPlacementsToString(placements), " on rank ", rank_,
+      " wants ", range.ToString(), " of the flat layout, found memory for ",
+      capacity_.ToString()));
+}
+
 absl::Status DBuffer::ConvertTo(BufferPlacements target, CommSet& comms,
                                 Stream& stream) {
   TESSERA_RETURN_IF_ERROR(CheckPlacements(*group_, target, dtype_));
@@ -254,12 +263,7 @@ absl::Status DBuffer::ConvertTo(BufferPlacements target, CommSet& comms,
   TESSERA_RETURN_IF_ERROR(CheckRank(comms, rank_));
   TESSERA_ASSIGN_OR_RETURN(const Interval wanted,
                            group_->RangeOf(target, rank_));
-  if (Clip(wanted, capacity_) != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "dbuffer: ", BufferPlacementsToString(target), " on rank ", rank_,
-        " wants ", wanted.ToString(), " of the flat layout, found memory for ",
-        capacity_.ToString()));
-  }
+  TESSERA_RETURN_IF_ERROR(CheckFits(target, wanted));
   for (const Change& change : ChangesTo(target)) {
     TESSERA_RETURN_IF_ERROR(Apply(change, local(), comms, stream));
   }
@@ -306,12 +310,7 @@ absl::Status DBuffer::Fill(Interval stretch, double value,
 absl::Status DBuffer::Declare(BufferPlacements placements) {
   TESSERA_ASSIGN_OR_RETURN(const Interval range,
                            CheckedRange(*group_, placements, dtype_, rank_));
-  if (Intersect(capacity_, range) != range) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "dbuffer: ", BufferPlacementsToString(placements), " holds ",
-        range.ToString(), ", which is not within the memory's ",
-        capacity_.ToString()));
-  }
+  TESSERA_RETURN_IF_ERROR(CheckFits(placements, range));
   placements_ = std::move(placements);
   range_ = range;
   return absl::OkStatus();

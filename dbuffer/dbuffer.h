@@ -118,6 +118,10 @@ class DBuffer {
   void ResetAfter(Stream& stream);
 
  private:
+  // OK if the memory covers `range`, which `placements` asks for.
+  absl::Status CheckFits(absl::Span<const BufferPlacement> placements,
+                         Interval range) const;
+
   struct Change {
     int axis;
     BufferPlacement from;

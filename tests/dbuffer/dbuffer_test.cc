@@ -80,6 +80,26 @@ class DBufferTest : public ::testing::Test {
   const std::unique_ptr<Stream> stream_ = device_.NewStream("test").value();
 };
 
+TEST_F(DBufferTest, DeclareSaysWhatTheMemoryHoldsWithoutTouchingIt) {
+  const int rank = 1;  // outer 0, inner 1: [128,256), then its first half
+  ASSERT_OK_AND_ASSIGN(DBuffer buffer, Allocate("[P(sum), Flat]", rank));
+  float value = 0;
+  for (float& x : Floats(buffer.local())) x = value++;
+  EXPECT_OK(buffer.Declare(Parse("[Flat, Flat]")));
+  EXPECT_EQ(buffer.range(), (Interval{128, 192}));
+  EXPECT_EQ(buffer.capacity(), (Interval{128, 256}));
+  EXPECT_EQ(Floats(buffer.local())[63], 63);
+  EXPECT_OK(buffer.Declare(Parse("[R, Flat]")));
+  EXPECT_EQ(Floats(buffer.local())[127], 127);
+  // What the memory does not cover, or the group rejects, changes nothing.
+  EXPECT_THAT(buffer.Declare(Parse("[R, R]")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("[R, R]"), HasSubstr("[128,256)"))));
+  EXPECT_THAT(buffer.Declare(Parse("[Flat, R]")),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(buffer.range(), (Interval{128, 256}));
+}
+
 TEST_F(DBufferTest, AllocatesZeros) {
   ASSERT_OK_AND_ASSIGN(const DBuffer buffer, Allocate("[P, Flat]", 1));
   EXPECT_EQ(buffer.dtype(), DType::kF32);

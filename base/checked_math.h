@@ -2,6 +2,7 @@
 #define TESSERA_BASE_CHECKED_MATH_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace tessera {
@@ -21,6 +22,15 @@ constexpr std::optional<int64_t> CheckedAdd(int64_t a, int64_t b) {
   int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
   return sum;
+}
+
+// a * b and a + b, or the greatest value where they do not fit.
+// REQUIRES: a >= 0, b >= 0.
+constexpr int64_t SaturatingMul(int64_t a, int64_t b) {
+  return CheckedMul(a, b).value_or(std::numeric_limits<int64_t>::max());
+}
+constexpr int64_t SaturatingAdd(int64_t a, int64_t b) {
+  return CheckedAdd(a, b).value_or(std::numeric_limits<int64_t>::max());
 }
 
 // The least q with q * divisor >= value. REQUIRES: value >= 0, divisor > 0.

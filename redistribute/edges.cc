@@ -16,14 +16,6 @@ namespace {
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 constexpr int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  return CheckedAdd(a, b).value_or(kMax);
-}
-
-int64_t SaturatingMul(int64_t a, int64_t b) {
-  return CheckedMul(a, b).value_or(kMax);
-}
-
 // In picoseconds, rounded up.
 int64_t TransferTime(int64_t bytes, int64_t bytes_per_second) {
   const __int128 time = static_cast<__int128>(bytes) * kPicosecondsPerSecond;
@@ -281,6 +273,7 @@ int64_t LayoutGraph::ReceivedElements(StepKind kind, const PackedLayout& before,
       const int64_t cut = std::exchange(extents[after[i].dim()], 1);
       return MostExchanged(gathered, cut, n) * Product(extents);
     }
+    case StepKind::kExchange:
     case StepKind::kRelabel:
     case StepKind::kSlice:
     case StepKind::kFill:

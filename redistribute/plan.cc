@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -15,10 +14,6 @@
 
 namespace tessera {
 namespace {
-
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  return CheckedAdd(a, b).value_or(std::numeric_limits<int64_t>::max());
-}
 
 int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
   int64_t sum = 0;
@@ -106,6 +101,8 @@ absl::string_view StepKindName(StepKind kind) {
       return "all_reduce";
     case StepKind::kAllToAll:
       return "all_to_all";
+    case StepKind::kExchange:
+      return "exchange";
   }
   return "";
 }
@@ -128,6 +125,8 @@ absl::string_view StepKindShortName(StepKind kind) {
       return "AR";
     case StepKind::kAllToAll:
       return "A2A";
+    case StepKind::kExchange:
+      return "XC";
   }
   return "";
 }
@@ -150,6 +149,7 @@ bool Communicates(StepKind kind) {
     case StepKind::kReduceScatter:
     case StepKind::kAllReduce:
     case StepKind::kAllToAll:
+    case StepKind::kExchange:
       return true;
   }
   return false;

@@ -16,7 +16,9 @@
 namespace tessera {
 
 // What one step of a redistribution does along its mesh axes. The first four
-// are local, the others communicate.
+// are local, the others communicate. A collective may go over several axes,
+// which then count as one, the first of them major: it finds or leaves all of
+// them in the same placement, shards in this cutting order.
 enum class StepKind : uint8_t {
   kRelabel,        // other placements for what every rank holds already
   kSlice,          // R -> S(d): keep one's piece
@@ -26,15 +28,16 @@ enum class StepKind : uint8_t {
   kReduceScatter,  // P(op) -> S(d)
   kAllReduce,      // P(op) -> R
   kAllToAll,       // S(d) -> S(e)
+  kExchange,       // messages between any two layouts without Partial
 };
 
 inline constexpr StepKind kAllStepKinds[] = {
     StepKind::kRelabel,   StepKind::kSlice,     StepKind::kFill,
     StepKind::kScale,     StepKind::kAllGather, StepKind::kReduceScatter,
-    StepKind::kAllReduce, StepKind::kAllToAll};
+    StepKind::kAllReduce, StepKind::kAllToAll,  StepKind::kExchange};
 
-// "relabel", "slice", ..., "all_to_all"; and "RL", "SL", "FI", "SC", "AG",
-// "RS", "AR", "A2A".
+// "relabel", "slice", ..., "exchange"; and "RL", "SL", "FI", "SC", "AG", "RS",
+// "AR", "A2A", "XC".
 absl::string_view StepKindName(StepKind kind);
 absl::string_view StepKindShortName(StepKind kind);
 // The inverse of StepKindName.

@@ -10,6 +10,7 @@ bool ChangesRegion(const Step& step) {
     case StepKind::kAllGather:
     case StepKind::kReduceScatter:
     case StepKind::kAllToAll:
+    case StepKind::kExchange:
       return true;
     case StepKind::kFill:
       return step.before.placement(step.axes.front()).is_shard();

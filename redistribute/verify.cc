@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,14 +19,6 @@
 
 namespace tessera {
 namespace {
-
-int64_t SaturatingMul(int64_t a, int64_t b) {
-  return CheckedMul(a, b).value_or(std::numeric_limits<int64_t>::max());
-}
-
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  return CheckedAdd(a, b).value_or(std::numeric_limits<int64_t>::max());
-}
 
 // The axes that shard `dim` in `layout` and are not among `others`, in cutting
 // order.
@@ -118,6 +109,8 @@ absl::string_view ChangesOf(StepKind kind) {
       return "P(op) -> R";
     case StepKind::kAllToAll:
       return "S(d) -> S(e) with d != e";
+    case StepKind::kExchange:
+      return "no Partial before and after";
   }
   return "a known kind of step";
 }
@@ -143,6 +136,8 @@ bool MakesChangeOf(StepKind kind, const Placement& from, const Placement& to) {
       return from.is_partial() && to.is_replicate();
     case StepKind::kAllToAll:
       return from.is_shard() && to.is_shard() && from != to;
+    case StepKind::kExchange:
+      return false;  // not supported yet
   }
   return false;
 }
@@ -346,6 +341,7 @@ class StepProof {
       case StepKind::kAllGather:
       case StepKind::kAllToAll:
         return MostJoined();
+      case StepKind::kExchange:
       case StepKind::kRelabel:
       case StepKind::kSlice:
       case StepKind::kFill:

@@ -170,6 +170,8 @@ class StepRun {
       case StepKind::kReduceScatter:
       case StepKind::kAllReduce:
         return Reduce(rank, element, out);
+      case StepKind::kExchange:
+        break;
     }
     return absl::InvalidArgumentError("want a known kind of step");
   }

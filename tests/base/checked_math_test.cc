@@ -25,6 +25,13 @@ TEST(CheckedAddTest, FitsOrSaysThatItDoesNot) {
   EXPECT_EQ(CheckedAdd(kMax, 1), std::nullopt);
 }
 
+TEST(SaturatingTest, StaysAtTheGreatestValue) {
+  EXPECT_EQ(SaturatingMul(6, 7), 42);
+  EXPECT_EQ(SaturatingMul(2, kMax), kMax);
+  EXPECT_EQ(SaturatingAdd(kMax - 1, 1), kMax);
+  EXPECT_EQ(SaturatingAdd(kMax, kMax), kMax);
+}
+
 TEST(CeilDivTest, IsTheLeastCoveringQuotient) {
   for (int64_t value = 0; value <= 40; ++value) {
     for (int64_t divisor = 1; divisor <= 9; ++divisor) {

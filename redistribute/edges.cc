@@ -1,7 +1,10 @@
 #include "tessera/redistribute/edges.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -15,13 +18,6 @@ namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 constexpr int64_t kPicosecondsPerSecond = 1'000'000'000'000;
-
-// In picoseconds, rounded up.
-int64_t TransferTime(int64_t bytes, int64_t bytes_per_second) {
-  const __int128 time = static_cast<__int128>(bytes) * kPicosecondsPerSecond;
-  const __int128 rounded_up = (time + bytes_per_second - 1) / bytes_per_second;
-  return static_cast<int64_t>(std::min<__int128>(rounded_up, kMax));
-}
 
 // The ops whose Partial states are worth exploring, in the order of the enum.
 // The way between S(d) and P(avg) leads over P(sum).
@@ -70,16 +66,58 @@ bool IsMinorMost(const PackedLayout& layout, int i) {
   return layout[i].position() + 1 == CountShards(layout, layout[i].dim());
 }
 
-PackedLayout WithAxis(const PackedLayout& layout, int i, AxisState state) {
+AxisList SingleAxis(int i) {
+  AxisList list;
+  list.push_back(i);
+  return list;
+}
+
+AxisMask MaskOf(const AxisList& axes) {
+  AxisMask mask = kNoAxes;
+  for (int i : axes.span()) mask |= AxisMask{1} << i;
+  return mask;
+}
+
+// The axes of `mask`, in ascending order.
+AxisList AxesOf(AxisMask mask) {
+  AxisList list;
+  for (int i = 0; i < kMaxMovingAxes; ++i) {
+    if ((mask >> i & 1) != 0) list.push_back(i);
+  }
+  return list;
+}
+
+// The last `count` axes in the cutting order of `dim`.
+AxisList MinorAxes(const PackedLayout& layout, int dim, int count) {
+  const int first = CountShards(layout, dim) - count;
+  AxisList list;
+  list.size = static_cast<uint8_t>(count);
+  for (int i = 0; i < kMaxMovingAxes; ++i) {
+    if (!layout[i].is_shard(dim) || layout[i].position() < first) continue;
+    list.axes[layout[i].position() - first] = static_cast<uint8_t>(i);
+  }
+  return list;
+}
+
+PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
+                      AxisState state) {
   PackedLayout result = layout;
-  result[i] = state;
+  for (int i : axes.span()) result[i] = state;
   return result;
 }
 
-// `layout` with axis `i` as the last that cuts `dim`.
-// REQUIRES: axis i does not shard `dim`.
-PackedLayout WithShard(const PackedLayout& layout, int i, int dim) {
-  return WithAxis(layout, i, AxisState::Shard(dim, CountShards(layout, dim)));
+// `layout` with `axes` as the last that cut `dim`.
+// REQUIRES: none of them shards `dim`.
+PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
+                        int dim) {
+  PackedLayout result = layout;
+  int position = CountShards(layout, dim);
+  for (int i : axes.span()) result[i] = AxisState::Shard(dim, position++);
+  return result;
+}
+
+bool HasPartial(const PackedLayout& layout) {
+  return absl::c_any_of(layout, [](AxisState s) { return s.is_partial(); });
 }
 
 int64_t Product(const Dims& extents) {
@@ -88,66 +126,128 @@ int64_t Product(const Dims& extents) {
   return product;
 }
 
-// The most elements of one dim of `extent`, cut over `parts`, that are new to
-// a rank which gathers the dim having one of its pieces.
-int64_t MostGathered(int64_t extent, int64_t parts) {
-  return extent - CeilSplit(extent, parts, parts - 1).size();
-}
-
-// The most that a rank receives, per element of the other dims, when shards of
-// a dim of extent `gathered` become shards of a dim of extent `cut`.
-int64_t MostExchanged(int64_t gathered, int64_t cut, int64_t parts) {
-  const auto exchanged = [&](int64_t i) {
-    return (gathered - CeilSplit(gathered, parts, i).size()) *
-           CeilSplit(cut, parts, i).size();
-  };
-  // What is missing grows with the coordinate, and the new piece shrinks: it
-  // is whole up to some coordinate, a remainder there, then empty.
-  const int64_t chunk = CeilDiv(cut, parts);
-  if (chunk == 0) return 0;
-  const int64_t remainder = std::min(cut / chunk, parts - 1);
-  return std::max(exchanged(std::max<int64_t>(remainder - 1, 0)),
-                  exchanged(remainder));
-}
-
 int64_t HopsOf(StepKind kind, int64_t group_size) {
   return kind == StepKind::kAllReduce ? 2 * (group_size - 1) : group_size - 1;
+}
+
+// The least sum of `count` factors of at least 2 with a product of at least
+// 2^`bits`.
+int64_t LeastSumOfFactors(int bits, int count) {
+  const int64_t product = int64_t{1} << bits;
+  const auto power = [](int64_t base, int exponent) {
+    int64_t result = 1;
+    for (int i = 0; i < exponent; ++i) result = SaturatingMul(result, base);
+    return result;
+  };
+  // The least factor that suffices, some of them then one smaller.
+  int64_t factor = int64_t{1} << (bits / count);
+  while (power(factor, count) < product) ++factor;
+  factor = std::max<int64_t>(factor, 2);
+  int smaller = 0;
+  while (factor > 2 && smaller < count &&
+         SaturatingMul(power(factor - 1, smaller + 1),
+                       power(factor, count - smaller - 1)) >= product) {
+    ++smaller;
+  }
+  return count * factor - smaller;
 }
 
 }  // namespace
 
 LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
     : source_(source),
+      extents_(source.shape().extents().begin(),
+               source.shape().extents().end()),
+      element_size_(SizeOf(source.dtype())),
       has_ragged_(!source.RaggedAxes().empty()),
       launch_ps_(topology.launch_ps()),
-      memory_bytes_per_second_(topology.memory_bytes_per_second()) {
+      memory_rate_(RateOf(topology.memory_bytes_per_second())) {
   if (has_ragged_) ragged_elements_ = LargestRaggedPiece(source);
+  absl::InlinedVector<Link, kMaxMovingAxes> links;
   for (int index = 0; index < source.mesh().num_axes(); ++index) {
     const MeshAxis& axis = source.mesh().axis(index);
     const Placement& placement = source.placement(index);
     const bool stays = placement.is_ragged() ||
                        (has_ragged_ && placement.is_shard()) || axis.size == 1;
     if (stays) continue;
-    axes_.push_back({index, axis.size, topology.LinkOf(source.mesh(), index)});
+    axes_.push_back({index, axis.size, 0});
+    axis_sizes_.push_back(axis.size);
+    links.push_back(topology.LinkOf(source.mesh(), index));
   }
+  AddTiers(links);
+  AddBounds();
+}
+
+void LayoutGraph::AddTiers(absl::Span<const Link> links) {
+  const auto is_slower = [](const Link& a, const Link& b) {
+    return std::tuple(a.bytes_per_second, -a.latency_ps) <
+           std::tuple(b.bytes_per_second, -b.latency_ps);
+  };
+  absl::InlinedVector<Link, kMaxMovingAxes> sorted(links.begin(), links.end());
+  absl::c_sort(sorted, is_slower);
+  AxisMask within = kNoAxes;
+  for (const Link& link : sorted) {
+    if (!tiers_.empty() && tiers_.back().link == link) continue;
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (links[i] != link) continue;
+      axes_[i].tier = static_cast<int>(tiers_.size());
+      within |= AxisMask{1} << i;
+    }
+    tiers_.push_back({link, RateOf(link.bytes_per_second), within});
+  }
+  if (tiers_.empty()) return;
+  best_rate_ = tiers_.back().rate;
+  for (size_t tier = 1; tier < tiers_.size(); ++tier) {
+    latencies_descend_ =
+        latencies_descend_ &&
+        tiers_[tier].link.latency_ps <= tiers_[tier - 1].link.latency_ps;
+  }
+  least_latency_ps_ = kMax;
+  for (const Link& link : links) {
+    least_latency_ps_ = std::min(least_latency_ps_, link.latency_ps);
+  }
+}
+
+void LayoutGraph::AddBounds() {
+  for (const Axis& axis : axes_) num_ranks_ *= axis.size;
+  for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
+    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits, 1));
+    least_latencies_of_two_.push_back(LeastLatency(bits, 2));
+  }
+}
+
+LayoutGraph::Rate LayoutGraph::RateOf(int64_t bytes_per_second) {
+  const int64_t divisor = std::gcd(kPicosecondsPerSecond, bytes_per_second);
+  return {kPicosecondsPerSecond / divisor, bytes_per_second / divisor};
+}
+
+int64_t LayoutGraph::TransferTime(int64_t bytes, const Rate& rate) {
+  if (const auto time = CheckedMul(bytes, rate.numerator)) {
+    return CeilDiv(*time, rate.denominator);
+  }
+  const __int128 time = static_cast<__int128>(bytes) * rate.numerator;
+  const __int128 rounded_up = (time + rate.denominator - 1) / rate.denominator;
+  return static_cast<int64_t>(std::min<__int128>(rounded_up, kMax));
 }
 
 absl::StatusOr<LayoutGraph> LayoutGraph::Create(const Layout& source,
                                                 const Layout& target,
                                                 const Topology& topology) {
-  LayoutGraph graph(source, topology);
-  graph.partial_ops_ = ExploredOps(source, target);
-  if (graph.axes_.size() > AxisState::kMaxPositions) {
+  int moving = 0;
+  for (const MeshAxis& axis : source.mesh().axes()) moving += axis.size > 1;
+  if (moving > kMaxMovingAxes) {
     return absl::UnimplementedError(
-        absl::StrCat("redistribute: want at most ", AxisState::kMaxPositions,
-                     " mesh axes of size above 1, found ", graph.axes_.size(),
-                     " in mesh '", source.mesh().ToString(), "'"));
+        absl::StrCat("redistribute: want at most ", kMaxMovingAxes,
+                     " mesh axes of size above 1, found ", moving, " in mesh '",
+                     source.mesh().ToString(), "'"));
   }
-  if (graph.num_dims() > AxisState::kMaxDims) {
+  if (source.shape().num_dims() > AxisState::kMaxDims) {
     return absl::UnimplementedError(
         absl::StrCat("redistribute: want at most ", AxisState::kMaxDims,
-                     " tensor dims, found ", graph.num_dims()));
+                     " tensor dims, found ", source.shape().num_dims()));
   }
+  LayoutGraph graph(source, topology);
+  graph.partial_ops_ = ExploredOps(source, target);
   return graph;
 }
 
@@ -192,29 +292,88 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
   edges.clear();
-  for (int i = 0; i < static_cast<int>(axes_.size()); ++i) {
-    const AxisState state = from[i];
-    if (state.is_shard() && !IsMinorMost(from, i)) continue;
-    const auto add = [&](StepKind kind, const PackedLayout& after) {
-      edges.push_back(
-          {kind, axes_[i].index, after, CostOf(kind, from, after, i)});
-    };
+  for (int i = 0; i < num_axes(); ++i) SingleAxisEdges(from, i, edges);
+  for (ReduceOp op : partial_ops_) {
+    AxisMask axes = kNoAxes;
+    for (int i = 0; i < num_axes(); ++i) {
+      if (from[i] == AxisState::Partial(op)) axes |= AxisMask{1} << i;
+    }
+    ReductionEdges(from, axes, edges);
+  }
+  if (has_ragged_) return;
+  for (int dim = 0; dim < num_dims(); ++dim) ShardEdges(from, dim, edges);
+}
 
-    if (!state.is_replicate()) {
-      add(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
-          WithAxis(from, i, AxisState()));
-    }
-    for (ReduceOp op : partial_ops_) {
-      if (!MayBecomePartial(from, i, op)) continue;
-      add(state.is_partial() ? StepKind::kScale : StepKind::kFill,
-          WithAxis(from, i, AxisState::Partial(op)));
-    }
+void LayoutGraph::AddEdge(StepKind kind, const AxisList& axes,
+                          const PackedLayout& from, const PackedLayout& after,
+                          std::vector<Edge>& edges) const {
+  edges.push_back({kind, axes, after,
+                   Communicates(kind) ? CollectiveCost(kind, from, after, axes)
+                                      : LocalCost(after)});
+}
+
+void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
+                                  std::vector<Edge>& edges) const {
+  const AxisState state = from[i];
+  if (state.is_shard() && !IsMinorMost(from, i)) return;
+  const AxisList axis = SingleAxis(i);
+  if (!state.is_replicate()) {
+    AddEdge(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
+            axis, from, WithAxes(from, axis, AxisState()), edges);
+  }
+  for (ReduceOp op : partial_ops_) {
+    if (!MayBecomePartial(from, i, op)) continue;
+    AddEdge(state.is_partial() ? StepKind::kScale : StepKind::kFill, axis, from,
+            WithAxes(from, axis, AxisState::Partial(op)), edges);
+  }
+  if (has_ragged_) return;
+  const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
+                            : state.is_partial() ? StepKind::kReduceScatter
+                                                 : StepKind::kAllToAll;
+  for (int dim = 0; dim < num_dims(); ++dim) {
+    if (state.is_shard(dim)) continue;
+    AddEdge(to_shard, axis, from, WithShards(from, axis, dim), edges);
+  }
+}
+
+// All-reduces and reduce-scatters over two or more of `axes`, which are P of
+// one op.
+void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
+                                 std::vector<Edge>& edges) const {
+  for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
+    if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
+    AxisList list = AxesOf(chosen);
+    AddEdge(StepKind::kAllReduce, list, from, WithAxes(from, list, AxisState()),
+            edges);
     if (has_ragged_) continue;
-    const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
-                              : state.is_partial() ? StepKind::kReduceScatter
-                                                   : StepKind::kAllToAll;
-    for (int dim = 0; dim < num_dims(); ++dim) {
-      if (!state.is_shard(dim)) add(to_shard, WithShard(from, i, dim));
+    const auto begin = list.axes.begin();
+    do {
+      for (int dim = 0; dim < num_dims(); ++dim) {
+        AddEdge(StepKind::kReduceScatter, list, from,
+                WithShards(from, list, dim), edges);
+      }
+    } while (list.size <= kMaxAxesPermuted &&
+             std::next_permutation(begin, begin + list.size));
+  }
+}
+
+// All-gathers and all-to-alls over two or more of the axes that cut `dim`.
+void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
+                             std::vector<Edge>& edges) const {
+  const int cuts = CountShards(from, dim);
+  for (int count = 2; count <= cuts; ++count) {
+    const AxisList axes = MinorAxes(from, dim, count);
+    const PackedLayout gathered = WithAxes(from, axes, AxisState());
+    AddEdge(StepKind::kAllGather, axes, from, gathered, edges);
+    const Dims extents = LocalExtents(gathered);
+    const bool few = GroupSize(axes) <= kMaxRanksTried;
+    for (int other = 0; other < num_dims(); ++other) {
+      if (other == dim) continue;
+      const bool is_legal = few || (CutsEvenly(extents[dim], axes) &&
+                                    CutsEvenly(extents[other], axes));
+      if (!is_legal) continue;
+      AddEdge(StepKind::kAllToAll, axes, from,
+              WithShards(gathered, axes, other), edges);
     }
   }
 }
@@ -231,9 +390,94 @@ bool LayoutGraph::MayBecomePartial(const PackedLayout& from, int i,
   });
 }
 
+bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
+  return !has_ragged_ && !HasPartial(layout);
+}
+
+Edge LayoutGraph::Exchange(const PackedLayout& from,
+                           const PackedLayout& to) const {
+  return {StepKind::kExchange, ExchangeAxes(from, to), to,
+          ExchangeCost(from, to)};
+}
+
+AxisList LayoutGraph::ExchangeAxes(const PackedLayout& from,
+                                   const PackedLayout& to) const {
+  AxisList axes = AxesOf(OverlapOf(from, to).CrossedAxes());
+  const auto rank = [&](uint8_t i) {
+    return std::tuple(axes_[i].tier, !from[i].is_shard(), i);
+  };
+  std::sort(axes.axes.begin(), axes.axes.begin() + axes.size,
+            [&](uint8_t a, uint8_t b) { return rank(a) < rank(b); });
+  return axes;
+}
+
+absl::InlinedVector<int, 2> LayoutGraph::MeshAxes(const AxisList& axes) const {
+  absl::InlinedVector<int, 2> result;
+  for (int i : axes.span()) result.push_back(axes_[i].index);
+  return result;
+}
+
+std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
+  std::vector<PackedLayout> layouts;
+  std::vector<PackedLayout> partial = {to};
+  while (!partial.empty()) {
+    const PackedLayout layout = partial.back();
+    partial.pop_back();
+    int axis = 0;  // the first that is Partial, or none
+    while (axis < num_axes() && !layout[axis].is_partial()) ++axis;
+    if (axis == num_axes()) {
+      layouts.push_back(layout);
+      continue;
+    }
+    // Any of them may be the next to be filled.
+    for (int i = axis; i < num_axes(); ++i) {
+      if (!layout[i].is_partial()) continue;
+      const AxisList filled = SingleAxis(i);
+      partial.push_back(WithAxes(layout, filled, AxisState()));
+      if (!IsLinear(layout[i].op())) continue;
+      for (int dim = 0; dim < num_dims(); ++dim) {
+        partial.push_back(WithShards(layout, filled, dim));
+      }
+    }
+  }
+  const auto bits = [](const PackedLayout& layout) {
+    return std::bit_cast<uint64_t>(layout);
+  };
+  absl::c_sort(layouts, [&](const PackedLayout& a, const PackedLayout& b) {
+    return bits(a) < bits(b);
+  });
+  layouts.erase(std::unique(layouts.begin(), layouts.end()), layouts.end());
+  return layouts;
+}
+
+std::optional<std::vector<PackedLayout>> LayoutGraph::AllExchangeable(
+    size_t limit) const {
+  // Axis by axis: R, or at any place in the cutting order of any dim.
+  std::vector<PackedLayout> layouts = {PackedLayout()};
+  for (int i = 0; i < num_axes(); ++i) {
+    std::vector<PackedLayout> longer;
+    for (const PackedLayout& layout : layouts) {
+      longer.push_back(layout);
+      for (int dim = 0; dim < num_dims(); ++dim) {
+        for (int at = CountShards(layout, dim); at >= 0; --at) {
+          PackedLayout more = layout;
+          for (AxisState& state : more) {
+            if (!state.is_shard(dim) || state.position() < at) continue;
+            state = AxisState::Shard(dim, state.position() + 1);
+          }
+          more[i] = AxisState::Shard(dim, at);
+          longer.push_back(more);
+        }
+      }
+    }
+    if (longer.size() > limit) return std::nullopt;
+    layouts = std::move(longer);
+  }
+  return layouts;
+}
+
 Dims LayoutGraph::LocalExtents(const PackedLayout& packed) const {
-  Dims extents(source_.shape().extents().begin(),
-               source_.shape().extents().end());
+  Dims extents = extents_;
   // Nested cuts divide by the axes' sizes in turn, in whichever order: at
   // coordinate 0 of every axis lies ceil(extent / product of the sizes).
   for (size_t i = 0; i < axes_.size(); ++i) {
@@ -248,58 +492,317 @@ int64_t LayoutGraph::LocalElements(const PackedLayout& packed) const {
   return has_ragged_ ? ragged_elements_ : Product(LocalExtents(packed));
 }
 
-int64_t LayoutGraph::ReceivedElements(StepKind kind, const PackedLayout& before,
-                                      const PackedLayout& after, int i) const {
-  const int64_t n = axes_[i].size;
+int64_t LayoutGraph::PieceBytes(const PackedLayout& packed) const {
+  return LocalElements(packed) * element_size_;
+}
+
+int64_t LayoutGraph::GroupSize(const AxisList& axes) const {
+  int64_t size = 1;
+  for (int i : axes.span()) size *= axes_[i].size;
+  return size;
+}
+
+void LayoutGraph::ForEachCoords(
+    const AxisList& axes,
+    absl::FunctionRef<void(const PackedCoords&)> visit) const {
+  PackedCoords coords = {};
+  int at = 0;
+  while (at < axes.size) {
+    visit(coords);
+    for (at = 0; at < axes.size; ++at) {
+      const int axis = axes.axes[at];
+      if (++coords[axis] < axes_[axis].size) break;
+      coords[axis] = 0;
+    }
+  }
+  if (axes.size == 0) visit(coords);
+}
+
+bool LayoutGraph::CutsEvenly(int64_t extent, const AxisList& axes) const {
+  return extent % GroupSize(axes) == 0;
+}
+
+int64_t LayoutGraph::NestedPiece(int64_t extent, const AxisList& axes,
+                                 const PackedCoords& coords) const {
+  for (int i : axes.span()) {
+    extent = CeilSplit(extent, axes_[i].size, coords[i]).size();
+  }
+  return extent;
+}
+
+int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
+                                   const AxisList& axes) const {
+  const auto exchanged = [&](const PackedCoords& coords) {
+    return (gathered - NestedPiece(gathered, axes, coords)) *
+           NestedPiece(cut, axes, coords);
+  };
+  if (gathered == 0 || cut == 0) return 0;
+  PackedCoords coords = {};
+  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
+    return exchanged(coords);
+  }
+  if (axes.size == 1) {
+    // What is missing grows with the coordinate, and the new piece shrinks: it
+    // is whole up to some coordinate, a remainder there, then empty.
+    const int axis = axes.axes[0];
+    const int64_t remainder =
+        std::min(cut / CeilDiv(cut, axes_[axis].size), axes_[axis].size - 1);
+    coords[axis] = remainder;
+    const int64_t at_remainder = exchanged(coords);
+    coords[axis] = std::max<int64_t>(remainder - 1, 0);
+    return std::max(at_remainder, exchanged(coords));
+  }
+  int64_t most = 0;
+  ForEachCoords(axes, [&](const PackedCoords& at) {
+    most = std::max(most, exchanged(at));
+  });
+  return most;
+}
+
+LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
+                                      const PackedLayout& after,
+                                      const AxisList& axes) const {
+  const int64_t n = GroupSize(axes);
   switch (kind) {
     case StepKind::kAllReduce: {
       const int64_t elements = LocalElements(before);
-      return SaturatingAdd(elements,
-                           SaturatingMul(n - 2, CeilDiv(elements, n)));
+      const int64_t piece = CeilDiv(elements, n);
+      return {SaturatingAdd(elements, SaturatingMul(n - 2, piece)),
+              SaturatingMul(2, piece)};
     }
-    case StepKind::kReduceScatter:
-      return SaturatingMul(n - 1, LocalElements(after));
+    case StepKind::kReduceScatter: {
+      const int64_t piece = LocalElements(after);
+      return {SaturatingMul(n - 1, piece), piece};
+    }
     case StepKind::kAllGather: {
       // No other rank has larger extents than the one at coordinate 0 of the
       // other axes, and what is missing grows with each of them.
       Dims extents = LocalExtents(after);
-      int64_t& gathered = extents[before[i].dim()];
-      gathered = MostGathered(gathered, n);
-      return Product(extents);
+      const int64_t gathered =
+          std::exchange(extents[before[axes.axes[0]].dim()], 1);
+      const int64_t others = Product(extents);
+      PackedCoords last = {};
+      for (int i = 0; i < num_axes(); ++i) last[i] = axes_[i].size - 1;
+      return {(gathered - NestedPiece(gathered, axes, last)) * others,
+              NestedPiece(gathered, axes, {}) * others};
     }
     case StepKind::kAllToAll: {
-      Dims extents = LocalExtents(WithAxis(after, i, AxisState()));
-      const int64_t gathered = std::exchange(extents[before[i].dim()], 1);
-      const int64_t cut = std::exchange(extents[after[i].dim()], 1);
-      return MostExchanged(gathered, cut, n) * Product(extents);
+      Dims extents = LocalExtents(WithAxes(after, axes, AxisState()));
+      const int64_t gathered =
+          std::exchange(extents[before[axes.axes[0]].dim()], 1);
+      const int64_t cut = std::exchange(extents[after[axes.axes[0]].dim()], 1);
+      const int64_t others = Product(extents);
+      return {MostExchanged(gathered, cut, axes) * others,
+              NestedPiece(gathered, axes, {}) * NestedPiece(cut, axes, {}) *
+                  others};
     }
     case StepKind::kExchange:
     case StepKind::kRelabel:
     case StepKind::kSlice:
     case StepKind::kFill:
     case StepKind::kScale:
-      return 0;
+      return {};
   }
-  return 0;
+  return {};
 }
 
-Cost LayoutGraph::CostOf(StepKind kind, const PackedLayout& before,
-                         const PackedLayout& after, int i) const {
-  const int64_t element_size = SizeOf(source_.dtype());
-  if (!Communicates(kind)) {
-    const int64_t bytes = LocalElements(after) * element_size;
-    return {.time_ps = TransferTime(bytes, memory_bytes_per_second_)};
+Cost LayoutGraph::LocalCost(const PackedLayout& after) const {
+  return {.time_ps = TransferTime(PieceBytes(after), memory_rate_)};
+}
+
+int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
+  int64_t latency = tiers_[tier].link.latency_ps;
+  if (latencies_descend_) return latency;
+  for (int i = 0; i < num_axes(); ++i) {
+    const Tier& other = tiers_[axes_[i].tier];
+    const bool counts =
+        (crossed >> i & 1) != 0 && axes_[i].tier > static_cast<int>(tier);
+    if (counts) latency = std::max(latency, other.link.latency_ps);
   }
-  const Axis& axis = axes_[i];
-  const int64_t bytes =
-      SaturatingMul(ReceivedElements(kind, before, after, i), element_size);
-  const int64_t latency =
-      SaturatingMul(HopsOf(kind, axis.size), axis.link.latency_ps);
-  const int64_t transfer = TransferTime(bytes, axis.link.bytes_per_second);
-  return {
-      .bytes_received = bytes,
-      .messages = axis.size - 1,
-      .time_ps = SaturatingAdd(SaturatingAdd(launch_ps_, latency), transfer)};
+  return latency;
+}
+
+Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
+                                 const PackedLayout& after,
+                                 const AxisList& axes) const {
+  const Load load = LoadOf(kind, before, after, axes);
+  const int64_t n = GroupSize(axes);
+  const int64_t hops_per_message = HopsOf(kind, n) / (n - 1);
+  const int64_t largest = SaturatingMul(load.largest_message, element_size_);
+  Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
+               .messages = n - 1,
+               .time_ps = launch_ps_};
+  const AxisMask crossed = MaskOf(axes);
+  int64_t bytes = cost.bytes_received;
+  int64_t within = n;  // ranks that no tier looked at so far separates
+  for (size_t tier = 0; tier < tiers_.size() && within > 1; ++tier) {
+    int64_t nearer = within;
+    for (int i : axes.span()) {
+      if (axes_[i].tier == static_cast<int>(tier)) nearer /= axes_[i].size;
+    }
+    const int64_t messages = within - nearer;
+    within = nearer;
+    if (messages == 0) continue;
+    const int64_t carried =
+        within == 1 ? bytes : std::min(bytes, SaturatingMul(messages, largest));
+    bytes -= carried;
+    const int64_t latency =
+        SaturatingMul(hops_per_message * messages, LatencyOf(tier, crossed));
+    cost.time_ps = SaturatingAdd(
+        cost.time_ps,
+        SaturatingAdd(latency, TransferTime(carried, tiers_[tier].rate)));
+  }
+  return cost;
+}
+
+Cost LayoutGraph::ExchangeCost(const PackedLayout& before,
+                               const PackedLayout& after) const {
+  const Overlap overlap = OverlapOf(before, after);
+  const AxisMask crossed = overlap.AxesLeft();
+  const AxisList decisive = AxesOf(overlap.DecisiveAxes());
+  absl::InlinedVector<Share, 2> found(tiers_.size());
+  const bool is_regular = absl::c_all_of(
+      tiers_, [&](const Tier& tier) { return overlap.IsRegular(tier.within); });
+  if (is_regular || GroupSize(decisive) > kMaxRanksTried) {
+    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+      found[tier] = overlap.Least(tiers_[tier].within);
+    }
+    return ExchangeCost(overlap.Most(), found, crossed);
+  }
+  Cost most;
+  ForEachCoords(decisive, [&](const PackedCoords& coords) {
+    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+      found[tier] = overlap.FoundAt(coords, tiers_[tier].within);
+    }
+    const Cost cost =
+        ExchangeCost(overlap.FoundAt(coords, kNoAxes), found, crossed);
+    most.bytes_received = std::max(most.bytes_received, cost.bytes_received);
+    most.messages = std::max(most.messages, cost.messages);
+    most.time_ps = std::max(most.time_ps, cost.time_ps);
+  });
+  return most;
+}
+
+Cost LayoutGraph::ExchangeCost(const Share& needed,
+                               absl::Span<const Share> found,
+                               AxisMask crossed) const {
+  Cost cost = {.time_ps = launch_ps_};
+  Share at_hand = needed;  // within the tiers looked at so far
+  for (size_t tier = 0; tier < found.size(); ++tier) {
+    const int64_t messages = at_hand.pieces - found[tier].pieces;
+    const int64_t bytes =
+        (at_hand.elements - found[tier].elements) * element_size_;
+    at_hand = found[tier];
+    cost.messages += messages;
+    cost.bytes_received += bytes;
+    const int64_t latency = SaturatingMul(messages, LatencyOf(tier, crossed));
+    cost.time_ps = SaturatingAdd(
+        cost.time_ps,
+        SaturatingAdd(latency, TransferTime(bytes, tiers_[tier].rate)));
+  }
+  if (cost.messages == 0) {
+    cost.time_ps = SaturatingAdd(cost.time_ps, least_latency_ps_);
+  }
+  return cost;
+}
+
+// What a rank shall hold depends on what other ranks hold. In a step in which
+// it gets m messages, the ranks that it knows of become m + 1 times as many.
+int64_t LayoutGraph::LeastLatency(int bits, int min_launches) const {
+  int64_t least = kMax;
+  // Once there is one hop a launch, more launches save nothing.
+  for (int launches = min_launches; launches <= std::max(bits, min_launches);
+       ++launches) {
+    const int64_t hops = LeastSumOfFactors(bits, launches) - launches;
+    least =
+        std::min(least, SaturatingAdd(SaturatingMul(launches, launch_ps_),
+                                      SaturatingMul(hops, least_latency_ps_)));
+  }
+  return least;
+}
+
+LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
+                                            const PackedLayout& to) const {
+  Changes changes;
+  for (int i = 0; i < num_axes(); ++i) {
+    const int64_t size = axes_[i].size;
+    if (to[i].is_replicate()) changes.copies *= size;
+    if (!to[i].is_partial()) {
+      if (from[i].is_partial()) changes.addends *= size;
+    } else if (!from[i].is_partial()) {
+      changes.filled |= AxisMask{1} << i;
+      changes.sharers *= size;
+    } else {
+      changes.least_kept = std::min(changes.least_kept, size);
+      changes.keepers *= size;
+    }
+  }
+  return changes;
+}
+
+int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
+                               Launches launches) const {
+  const Changes changes = ChangesOf(from, to);
+  Share needed = {ragged_elements_, 1};
+  Share found = needed;
+  if (!has_ragged_) {
+    const Overlap overlap = OverlapOf(from, to);
+    const AxisMask own = kAllAxes & ~changes.filled;
+    if (overlap.IsRegular(own)) {
+      needed = overlap.Most();
+      found = overlap.Least(own);
+    } else {
+      const PackedCoords coords = overlap.NeedyRank();
+      needed = overlap.FoundAt(coords, kNoAxes);
+      found = overlap.FoundAt(coords, own);
+    }
+  }
+  if (needed.elements == 0) return LeastTime(0, 0, 1, changes, launches);
+  // Whatever the way, addends - 1 receipts bring the addends of an element
+  // together, and one more makes each other copy; spread over all ranks.
+  const auto receipts = [&](int64_t addends, int64_t copies) {
+    const int64_t all = has_ragged_ ? needed.elements : Product(extents_);
+    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
+  };
+  int64_t missing = needed.elements - found.elements;
+  int64_t ranks = needed.pieces - found.pieces + 1;
+  int64_t received = missing / changes.sharers;
+  if (changes.addends > 1) {
+    missing = needed.elements;
+    ranks = SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
+    received = std::max(missing / changes.sharers,
+                        receipts(changes.addends, changes.copies));
+  }
+  if (changes.keepers > 1) {
+    // What is Partial before and after stays so, or is reduced and filled.
+    const int64_t sharers = changes.sharers * changes.keepers;
+    received = std::min(
+        received, std::max(missing / sharers, receipts(changes.least_kept, 1)));
+    ranks = CeilDiv(ranks, changes.keepers);
+  }
+  return LeastTime(needed.elements, received, CeilDiv(ranks, changes.sharers),
+                   changes, launches);
+}
+
+// If the most that a rank shall hold is `held`, some rank receives `received`
+// and depends on what `ranks` held.
+int64_t LayoutGraph::LeastTime(int64_t held, int64_t received, int64_t ranks,
+                               const Changes& changes,
+                               Launches launches) const {
+  const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
+  const std::vector<int64_t>& latencies =
+      launches == Launches::kAny ? least_latencies_ : least_latencies_of_two_;
+  const auto on_links = [&](int64_t elements) {
+    return TransferTime(elements * element_size_, best_rate_);
+  };
+  int64_t time = on_links(received);
+  if (changes.filled != kNoAxes && received < held) {
+    // The last fill writes all that ranks hold then; what they hold more in
+    // the end is received after it.
+    const int64_t written = (held - received) * element_size_;
+    time = std::min(on_links(held), time + TransferTime(written, memory_rate_));
+  }
+  return SaturatingAdd(latencies[std::min(bits, latencies.size() - 1)], time);
 }
 
 }  // namespace tessera::internal

@@ -3,62 +3,23 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tessera/base/checked_math.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
+#include "tessera/redistribute/overlap.h"
+#include "tessera/redistribute/packed_layout.h"
 #include "tessera/redistribute/plan.h"
 #include "tessera/tensor/reduce_op.h"
 
 namespace tessera::internal {
-
-// A placement without ragged cut, and its place in the cutting order of its
-// dim, in one byte.
-class AxisState {
- public:
-  static constexpr int kMaxDims = 26;      // tensor dims that fit
-  static constexpr int kMaxPositions = 8;  // axes per dim that fit
-
-  constexpr AxisState() = default;  // R
-  static constexpr AxisState Partial(ReduceOp op) {
-    return AxisState(kFirstOp + static_cast<int>(op), 0);
-  }
-  static constexpr AxisState Shard(int dim, int position) {
-    return AxisState(kFirstDim + dim, position);
-  }
-
-  constexpr bool is_replicate() const { return code_ == 0; }
-  constexpr bool is_partial() const {
-    return code_ >= kFirstOp && code_ < kFirstDim;
-  }
-  constexpr bool is_shard() const { return code_ >= kFirstDim; }
-  constexpr bool is_shard(int dim) const { return code_ == kFirstDim + dim; }
-
-  // Partial only; Shard only.
-  constexpr ReduceOp op() const {
-    return static_cast<ReduceOp>(code_ - kFirstOp);
-  }
-  constexpr int dim() const { return code_ - kFirstDim; }
-  constexpr int position() const { return position_; }
-
-  friend constexpr bool operator==(AxisState, AxisState) = default;
-
- private:
-  static constexpr int kFirstOp = 1;
-  static constexpr int kFirstDim = 6;
-
-  constexpr AxisState(int code, int position)
-      : code_(static_cast<uint8_t>(code)),
-        position_(static_cast<uint8_t>(position)) {}
-
-  uint8_t code_ : 5 = 0;
-  uint8_t position_ : 3 = 0;
-};
-
-// One entry per axis that a LayoutGraph moves; R behind the last.
-using PackedLayout = std::array<AxisState, AxisState::kMaxPositions>;
 
 // What a step costs, as in Step.
 struct Cost {
@@ -69,17 +30,26 @@ struct Cost {
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
+// Some packed axes, in order: a small vector that is copied like a number.
+struct AxisList {
+  std::array<uint8_t, kMaxMovingAxes> axes = {};
+  uint8_t size = 0;
+
+  void push_back(int axis) { axes[size++] = static_cast<uint8_t>(axis); }
+  absl::Span<const uint8_t> span() const { return {axes.data(), size}; }
+};
+
 struct Edge {
-  StepKind kind;
-  int axis;  // of the mesh
-  PackedLayout after;
+  StepKind kind = StepKind::kRelabel;
+  AxisList axes;  // packed
+  PackedLayout after = {};
   Cost cost;
 };
 
-// The layouts of one tensor on one mesh, and the steps between them along one
-// mesh axis each. This is the one list of what a plan may do. Along an axis of
-// n coordinates, with N elements in the largest local piece before a step, M
-// after it:
+// The layouts of one tensor on one mesh, and the steps between them. This is
+// the one list of what a plan may do. Along one axis of n coordinates, or
+// several that count as one of n = the product of theirs, with N elements in
+// the largest local piece before a step, M after it:
 //
 //   step  before  after   legal where              received  messages  hops
 //   ----  ------  ------  -----------------------  --------  --------  ------
@@ -92,9 +62,10 @@ struct Edge {
 //   RS    P(op)   S(d)    always (+)               (n-1)*M   n-1       n-1
 //   AG    S(d)    R       minor-most               (b)       n-1       n-1
 //   A2A   S(d)    S(e)    minor-most, e != d (+)   (c)       n-1       n-1
+//   XC    any     any     no Partial               (d)       (d)       (d)
 //
-//   minor-most  the axis is the last in the cutting order of d
-//   (+)         the axis becomes the last in the cutting order of its new dim
+//   minor-most  the axes are the last in the cutting order of d
+//   (+)         the axes become the last in the cutting order of the new dim
 //   explored    op is in the source or the target; sum also where avg is
 //   mixes       no other axis is P of an op that does not commute with it
 //   (a)  a reduce-scatter and an all-gather of N in CeilSplit pieces:
@@ -102,25 +73,64 @@ struct Edge {
 //   (b)  M less the least piece of it
 //   (c)  the most, over the coordinates, of the new piece less what of it was
 //        there already
+//   (d)  what of a rank's new piece it did not have; the pieces that this comes
+//        in, one message and one hop for each
 //
-// Received counts elements and is the most over all ranks; it is exact for
-// uneven and empty pieces. Time:
+// Several axes. The local steps take one axis each. AR and RS take any axes
+// that are P of the same op. RS cuts in mesh-axis order; of two or three axes,
+// in any order. AG and A2A take the last axes of a cutting order, and leave
+// them in this order; A2A of more than kMaxRanksTried coordinates only where
+// they cut both dims evenly (an exchange does what is left out). Whether one
+// launch over all axes or several in turn are cheaper is for the search to
+// find.
+//
+// Time:
 //
 //   local (*)      M * element size / memory bandwidth
 //   communicating  launch + hops * latency + received bytes / link bandwidth
 //
-// rounded up to a picosecond. Values that do not fit int64 become its greatest.
+// rounded up to a picosecond. A message costs what the slowest axis costs
+// along which its ends differ; axes are slower by bandwidth, then by latency.
+// Should a faster axis among those that the step's messages may cross have a
+// higher latency, then this counts.
+// In a group over several axes a rank so has messages of several prices: n-1 in
+// all, of which those that stay within the faster axes are the cheaper ones.
+// Bytes are shared out to them, the most expensive ones first, none larger than
+// the largest.
+//
+// An exchange gets each piece from a rank that has the receiver's own
+// coordinates along all axes that do not cut the tensor before: no replica is
+// nearer. Received and messages are each the most over all ranks, the time is
+// that of the rank for which it is longest. They are exact where
+//   * all cuts are even, and of the old and the new piece of each dim one
+//     divides the other; or
+//   * the axes that cut a dim otherwise before than after have no more than
+//     kMaxRanksTried coordinates together.
+// Else no rank receives more, longer, or from more ranks: the largest new piece
+// is set against the least that any rank has of one.
+//
+// Workspace: of a communicating step the pieces before and after, unless they
+// are the source or the target, of others what StorageOfSteps says.
 //
 // Axes of size 1 and ragged cuts stay as they are. Beside a ragged cut Shard
 // placements stay too, so that every layout gives a rank the same elements;
 // of the steps only FI from R, SC and AR are left.
 //
+// Received counts elements. Values that do not fit int64 become its greatest.
+//
 // Value type; thread-safe.
 class LayoutGraph {
  public:
+  // Coordinates tried one by one to price a step exactly.
+  static constexpr int64_t kMaxRanksTried = 64;
+  // A reduce-scatter over that many axes may leave them in any order.
+  static constexpr int kMaxAxesPermuted = 3;
+
+  enum class Launches { kAny, kTwoOrMore };
+
   // REQUIRES: source and target agree in meta, mesh and all that stays.
-  // ERRORS: Unimplemented for more than AxisState::kMaxPositions axes of size
-  // above 1, or more than AxisState::kMaxDims dims.
+  // ERRORS: Unimplemented for more than kMaxMovingAxes axes of size above 1, or
+  // more than AxisState::kMaxDims dims.
   static absl::StatusOr<LayoutGraph> Create(const Layout& source,
                                             const Layout& target,
                                             const Topology& topology);
@@ -131,38 +141,153 @@ class LayoutGraph {
   // REQUIRES: `packed` comes from Pack or EdgesFrom.
   Layout Unpack(const PackedLayout& packed) const;
 
-  // All edges that leave `from`, in the order of mesh axes, for each axis in
-  // the order of the table's new placements: R, P(op), S(0), S(1), ...
+  // All edges that leave `from`, but exchanges: those along one axis in the
+  // order of mesh axes, for each axis in the order of the table's new
+  // placements, R, P(op), S(0), S(1), ...; then those along several.
   void EdgesFrom(const PackedLayout& from, std::vector<Edge>& edges) const;
 
+  // True if exchanges lead from and to it.
+  bool MayExchange(const PackedLayout& layout) const;
+  // REQUIRES: MayExchange of both ends.
+  Edge Exchange(const PackedLayout& from, const PackedLayout& to) const;
+  // Those from which fills and scales alone, if anything, lead to `to`, in a
+  // fixed order.
+  std::vector<PackedLayout> FilledTo(const PackedLayout& to) const;
+  // All that exchanges lead to, in a fixed order; nullopt where there are more
+  // than `limit`.
+  std::optional<std::vector<PackedLayout>> AllExchangeable(size_t limit) const;
+
+  // No way from `from` to `to` takes less time than this; or no way of two or
+  // more steps that communicate.
+  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to,
+                    Launches launches = Launches::kAny) const;
+
+  // The most bytes that a rank holds.
+  int64_t PieceBytes(const PackedLayout& packed) const;
+
+  // No exchange takes less time.
+  int64_t LeastExchangeTime() const {
+    return SaturatingAdd(launch_ps_, least_latency_ps_);
+  }
+
+  // As axes of the mesh, in the same order.
+  absl::InlinedVector<int, 2> MeshAxes(const AxisList& axes) const;
+
  private:
+  // Time is bytes * numerator / denominator.
+  struct Rate {
+    int64_t numerator;
+    int64_t denominator;
+  };
   struct Axis {
     int index;  // in the mesh
     int64_t size;
+    int tier;  // of tiers_
+  };
+  // Axes with the same link.
+  struct Tier {
     Link link;
+    Rate rate;
+    AxisMask within;  // the axes of all tiers up to this one
   };
 
   LayoutGraph(const Layout& source, const Topology& topology);
+  void AddTiers(absl::Span<const Link> links);
+  void AddBounds();
+  static Rate RateOf(int64_t bytes_per_second);
+  static int64_t TransferTime(int64_t bytes, const Rate& rate);
 
-  int num_dims() const { return source_.shape().num_dims(); }
+  int num_axes() const { return static_cast<int>(axes_.size()); }
+  int num_dims() const { return static_cast<int>(extents_.size()); }
+  Overlap OverlapOf(const PackedLayout& before,
+                    const PackedLayout& after) const {
+    return Overlap(extents_, axis_sizes_, before, after);
+  }
+
+  void SingleAxisEdges(const PackedLayout& from, int i,
+                       std::vector<Edge>& edges) const;
+  void ReductionEdges(const PackedLayout& from, AxisMask axes,
+                      std::vector<Edge>& edges) const;
+  void ShardEdges(const PackedLayout& from, int dim,
+                  std::vector<Edge>& edges) const;
+  void AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& from,
+               const PackedLayout& after, std::vector<Edge>& edges) const;
+
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The largest extent per dim of what a rank holds.
   Dims LocalExtents(const PackedLayout& packed) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const PackedLayout& packed) const;
-  // The most elements that a rank receives in a step along axes_[i].
-  int64_t ReceivedElements(StepKind kind, const PackedLayout& before,
-                           const PackedLayout& after, int i) const;
-  Cost CostOf(StepKind kind, const PackedLayout& before,
-              const PackedLayout& after, int i) const;
+  int64_t GroupSize(const AxisList& axes) const;
+  // Calls `visit` with all coordinates along `axes`, 0 along the others.
+  void ForEachCoords(const AxisList& axes,
+                     absl::FunctionRef<void(const PackedCoords&)> visit) const;
+  bool CutsEvenly(int64_t extent, const AxisList& axes) const;
+  // The piece of `extent` that is left after cuts by `axes`, one after the
+  // other, at these coordinates.
+  int64_t NestedPiece(int64_t extent, const AxisList& axes,
+                      const PackedCoords& coords) const;
+  // The most elements that a rank receives in an all-to-all from dim extents
+  // `gathered` to dim extents `cut`, per element of the other dims.
+  int64_t MostExchanged(int64_t gathered, int64_t cut,
+                        const AxisList& axes) const;
+
+  // Elements that a rank receives in a collective.
+  struct Load {
+    int64_t total = 0;
+    int64_t largest_message = 0;
+  };
+  Load LoadOf(StepKind kind, const PackedLayout& before,
+              const PackedLayout& after, const AxisList& axes) const;
+  Cost LocalCost(const PackedLayout& after) const;
+  Cost CollectiveCost(StepKind kind, const PackedLayout& before,
+                      const PackedLayout& after, const AxisList& axes) const;
+  // Those that messages cross, the slowest first; of equally slow ones those
+  // that cut the tensor before.
+  AxisList ExchangeAxes(const PackedLayout& from, const PackedLayout& to) const;
+  Cost ExchangeCost(const PackedLayout& before,
+                    const PackedLayout& after) const;
+  // Of a rank that looks for `needed` and finds that much of it within the
+  // axes up to each tier.
+  Cost ExchangeCost(const Share& needed, absl::Span<const Share> found,
+                    AxisMask crossed) const;
+  // Of a message over the links of a tier, which may cross those of faster
+  // ones among the axes `crossed`.
+  int64_t LatencyOf(size_t tier, AxisMask crossed) const;
+  // What has to become of the axes between two layouts.
+  struct Changes {
+    int64_t addends = 1;        // coordinates that are reduced over
+    int64_t copies = 1;         // that hold the same in the end
+    int64_t sharers = 1;        // that become Partial
+    AxisMask filled = kNoAxes;  // the axes of these
+    int64_t keepers = 1;        // that are Partial and shall be
+    int64_t least_kept =
+        std::numeric_limits<int>::max();  // along one such axis
+  };
+  Changes ChangesOf(const PackedLayout& from, const PackedLayout& to) const;
+  int64_t LeastTime(int64_t held, int64_t received, int64_t ranks,
+                    const Changes& changes, Launches launches) const;
+  int64_t LeastLatency(int bits, int min_launches) const;
 
   Layout source_;
-  std::vector<Axis> axes_;  // those that move
+  Dims extents_;
+  int64_t element_size_;
+  absl::InlinedVector<Axis, kMaxMovingAxes> axes_;  // those that move
+  absl::InlinedVector<int64_t, kMaxMovingAxes> axis_sizes_;
+  absl::InlinedVector<Tier, 2> tiers_;  // the slowest first
+  bool latencies_descend_ = true;       // from tier to tier
   absl::InlinedVector<ReduceOp, 2> partial_ops_;
   bool has_ragged_ = false;
   int64_t ragged_elements_ = 0;  // the most that a rank holds; has_ragged_
   int64_t launch_ps_;
-  int64_t memory_bytes_per_second_;
+  Rate memory_rate_;
+  int64_t least_latency_ps_ = 0;  // of any axis
+  Rate best_rate_ = {0, 1};       // of any axis
+  int64_t num_ranks_ = 1;         // that the axes span
+  // The latencies without which no rank learns of 2^i ranks, by i; and those
+  // of two or more launches.
+  std::vector<int64_t> least_latencies_;
+  std::vector<int64_t> least_latencies_of_two_;
 };
 
 }  // namespace tessera::internal

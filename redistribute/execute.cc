@@ -123,6 +123,8 @@ class PlanRun {
       case StepKind::kAllReduce:
       case StepKind::kAllToAll:
         return Communicate(step, out);
+      case StepKind::kExchange:
+        break;
     }
     return absl::OkStatus();
   }

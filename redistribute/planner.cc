@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,7 @@
 namespace tessera {
 namespace {
 
+using internal::AxisState;
 using internal::Edge;
 using internal::LayoutGraph;
 using internal::PackedLayout;
@@ -91,75 +93,251 @@ Layout WithoutUnitAxes(const Layout& layout) {
   return layout.With(placements, order).value();
 }
 
-// The shortest path from `source` to `target`.
+// Whether ranks hold the same elements, in the same places.
+PackedLayout RegionOf(PackedLayout layout) {
+  for (AxisState& state : layout) {
+    if (state.is_partial()) state = AxisState();
+  }
+  return layout;
+}
+
+// The shortest path from `source` to `target`: A* over layouts, whose distance
+// to the target is bounded from below by what ranks need. Where workspace
+// counts, also over where the value lies: see StorageOfSteps.
+//
+// Exchanges lead from any layout to any other, too many to look at. Those to
+// the target, or to what only has to be filled to become it, are taken up at
+// once. The rest of a layout's wait in the queue as
+// one entry, under a bound for all of them, and mostly for ever. No way that
+// begins with a slice and then exchanges, or exchanges and then slices, is
+// better than the exchange alone, so that these are left out.
 class Search {
  public:
-  Search(const LayoutGraph& graph, const PackedLayout& source) : graph_(graph) {
-    Reach(source, {});
+  Search(const LayoutGraph& graph, const PackedLayout& source,
+         const PackedLayout& target)
+      : graph_(graph),
+        source_(source),
+        target_(target),
+        last_layouts_(graph.FilledTo(target)) {}
+
+  // Of the ways whose steps need at most that much workspace; empty if there
+  // are none. REQUIRES: source != target.
+  std::vector<Edge> CheapestPath(std::optional<int64_t> max_workspace) {
+    max_workspace_ = max_workspace;
+    return Path();
   }
 
-  std::vector<Edge> PathTo(const PackedLayout& target) {
-    std::vector<Edge> edges;
-    while (true) {
-      const int at = PopNearest();
-      // Copied, for Reach may move the nodes.
-      const Node node = nodes_[at];
-      if (node.layout == target) return PathEndingAt(at);
-      graph_.EdgesFrom(node.layout, edges);
-      for (const Edge& edge : edges) {
-        const int64_t time_ps =
-            CheckedAdd(node.time_ps, edge.cost.time_ps)
-                .value_or(std::numeric_limits<int64_t>::max());
-        Reach(edge.after, {.time_ps = time_ps,
-                           .steps = node.steps + 1,
-                           .parent = at,
-                           .edge = edge});
-      }
-    }
+  // The least workspace with which there is a way. REQUIRES: source != target.
+  int64_t LeastWorkspace() {
+    max_workspace_ = std::numeric_limits<int64_t>::max();
+    counts_workspace_ = true;
+    Path();
+    return nodes_[best_].cost;
   }
 
  private:
-  struct Node {
+  // More layouts than that are not tried as stops between two exchanges.
+  static constexpr size_t kMaxWaypoints = 20'000;
+
+  // Where the value lies. Without a limit all of it counts as workspace.
+  enum class Place : uint8_t { kSource, kWorkspace, kTarget };
+
+  struct State {
     PackedLayout layout = {};
-    int64_t time_ps = 0;
+    Place place = Place::kWorkspace;
+
+    friend bool operator==(const State&, const State&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const State& s) {
+      return H::combine(std::move(h), std::bit_cast<uint64_t>(s.layout),
+                        s.place);
+    }
+  };
+
+  struct Node {
+    State state = {};
+    int64_t cost = 0;   // time, or the most workspace
+    int64_t bound = 0;  // on the cost of the rest
     int steps = 0;
     int parent = -1;
     Edge edge = {};  // from the parent
   };
 
-  // The order of the search: time, steps, then which node was found first.
-  // That depends on the order of edges alone; the hash map is only looked up.
-  using Key = std::tuple<int64_t, int, int>;
-  Key KeyOf(int at) const { return {nodes_[at].time_ps, nodes_[at].steps, at}; }
+  // The order of the search: bound on the whole cost, steps, then which node
+  // was found first. That depends on the order of edges alone; the hash map is
+  // only looked up.
+  struct Entry {
+    int64_t bound;
+    int steps;
+    int node;
+    bool exchanges;  // stands for the exchanges from the node
+    int64_t cost;    // the node's; another one by now: the entry is void
 
-  // Notes a way to `layout`, if it is the first or better than those known.
-  void Reach(const PackedLayout& layout, Node node) {
-    node.layout = layout;
-    const auto [entry, is_new] = index_.try_emplace(
-        std::bit_cast<uint64_t>(layout), static_cast<int>(nodes_.size()));
+    friend auto operator<=>(const Entry&, const Entry&) = default;
+  };
+
+  bool has_limit() const { return max_workspace_.has_value(); }
+
+  std::vector<Edge> Path() {
+    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace}, {});
+    while (!queue_.empty()) {
+      const Entry entry = queue_.top();
+      queue_.pop();
+      const Node& node = nodes_[entry.node];
+      if (node.cost != entry.cost) continue;  // a better way was found
+      if (entry.exchanges) {
+        ExchangeFrom(entry.node);
+      } else if (IsGoal(node.state)) {
+        return PathEndingAt(entry.node);
+      } else if (node.steps == entry.steps) {
+        Expand(entry.node);
+      }
+    }
+    return {};
+  }
+
+  bool IsGoal(const State& state) const {
+    return state.layout == target_ &&
+           (!has_limit() || state.place == Place::kTarget);
+  }
+
+  void Expand(int at) {
+    // Copied, for Follow may move the nodes.
+    const PackedLayout layout = nodes_[at].state.layout;
+    const StepKind reached_by = nodes_[at].edge.kind;
+    const bool is_start = nodes_[at].parent < 0;
+    graph_.EdgesFrom(layout, edges_);
+    for (const Edge& edge : edges_) {
+      const bool is_detour = !has_limit() && edge.kind == StepKind::kSlice &&
+                             reached_by == StepKind::kExchange && !is_start;
+      if (!is_detour) Follow(at, edge);
+    }
+    const bool is_detour =
+        !has_limit() && reached_by == StepKind::kSlice && !is_start;
+    if (is_detour || !graph_.MayExchange(layout)) return;
+    for (const PackedLayout& last : last_layouts_) {
+      if (layout != last) Follow(at, graph_.Exchange(layout, last));
+    }
+    // After any other exchange the way communicates again.
+    const Node& node = nodes_[at];
+    const int64_t bound =
+        counts_workspace_ ? 0
+                          : graph_.LeastTime(layout, target_,
+                                             LayoutGraph::Launches::kTwoOrMore);
+    Push({.bound = Sum(node.cost, bound),
+          .steps = node.steps + 1,
+          .node = at,
+          .exchanges = true,
+          .cost = node.cost});
+  }
+
+  void ExchangeFrom(int at) {
+    const PackedLayout layout = nodes_[at].state.layout;
+    for (const Waypoint& to : Waypoints()) {
+      if (Sum(nodes_[at].cost, to.bound) > BestCost()) break;
+      if (to.layout == layout) continue;
+      Follow(at, graph_.Exchange(layout, to.layout));
+    }
+  }
+
+  // All that exchanges lead to, the nearest to the target first.
+  struct Waypoint {
+    PackedLayout layout;
+    int64_t bound;  // of an exchange to it and the rest
+  };
+  const std::vector<Waypoint>& Waypoints() {
+    if (waypoints_.has_value()) return *waypoints_;
+    waypoints_.emplace();
+    const auto layouts = graph_.AllExchangeable(kMaxWaypoints);
+    if (!layouts.has_value()) return *waypoints_;
+    for (const PackedLayout& layout : *layouts) {
+      waypoints_->push_back(
+          {layout, counts_workspace_
+                       ? 0
+                       : Sum(graph_.LeastExchangeTime(), Bound(layout))});
+    }
+    absl::c_stable_sort(*waypoints_, [](const Waypoint& a, const Waypoint& b) {
+      return a.bound < b.bound;
+    });
+    return *waypoints_;
+  }
+
+  // Takes an edge from a node to wherever it may leave the value.
+  void Follow(int at, const Edge& edge) {
+    if (!has_limit()) {
+      Take(at, edge, Place::kWorkspace, 0);
+      return;
+    }
+    const State from = nodes_[at].state;
+    const bool moves = RegionOf(from.layout) != RegionOf(edge.after);
+    const bool arrives = RegionOf(edge.after) == RegionOf(target_);
+    const int64_t held =
+        from.place == Place::kWorkspace ? graph_.PieceBytes(from.layout) : 0;
+    if (from.place == Place::kTarget) {
+      if (!moves) Take(at, edge, Place::kTarget, 0);
+      return;
+    }
+    const bool never_moved = from.place == Place::kSource;
+    if (arrives && (moves || never_moved)) {
+      Take(at, edge, Place::kTarget, held);
+    }
+    if (never_moved && edge.kind == StepKind::kSlice) {
+      Take(at, edge, Place::kSource, 0);
+      return;
+    }
+    const bool in_place = !moves && from.place == Place::kWorkspace;
+    Take(at, edge, Place::kWorkspace,
+         in_place ? held : held + graph_.PieceBytes(edge.after));
+  }
+
+  void Take(int at, const Edge& edge, Place place, int64_t workspace) {
+    if (has_limit() && workspace > *max_workspace_) return;
+    const int64_t cost = counts_workspace_
+                             ? std::max(nodes_[at].cost, workspace)
+                             : Sum(nodes_[at].cost, edge.cost.time_ps);
+    Reach({edge.after, place}, {.cost = cost,
+                                .steps = nodes_[at].steps + 1,
+                                .parent = at,
+                                .edge = edge});
+  }
+
+  // Notes a way to a state, if it is the first or better than those known, and
+  // may be part of a better way to the target than those known.
+  void Reach(const State& state, Node node) {
+    if (node.cost > BestCost()) return;
+    const auto [entry, is_new] =
+        index_.try_emplace(state, static_cast<int>(nodes_.size()));
     const int at = entry->second;
+    node.state = state;
     if (is_new) {
+      node.bound = Bound(state.layout);
       nodes_.push_back(node);
-    } else if (std::tie(node.time_ps, node.steps) <
-               std::tie(nodes_[at].time_ps, nodes_[at].steps)) {
+    } else if (std::tie(node.cost, node.steps) <
+               std::tie(nodes_[at].cost, nodes_[at].steps)) {
+      node.bound = nodes_[at].bound;
       nodes_[at] = node;
     } else {
       return;
     }
-    queue_.push(KeyOf(at));
+    if (IsGoal(state)) best_ = at;
+    Push({.bound = Sum(node.cost, node.bound),
+          .steps = node.steps,
+          .node = at,
+          .exchanges = false,
+          .cost = node.cost});
   }
 
-  // Every layout can be reached from every other, by gathering, reducing, and
-  // then slicing and filling: the queue is never empty before the target.
-  int PopNearest() {
-    while (true) {
-      assert(!queue_.empty());
-      const Key key = queue_.top();
-      queue_.pop();
-      const int at = std::get<2>(key);
-      if (key == KeyOf(at)) return at;  // else a better way was found later
-    }
+  void Push(const Entry& entry) {
+    if (entry.bound <= BestCost()) queue_.push(entry);
   }
+
+  int64_t BestCost() const {
+    return best_ < 0 ? std::numeric_limits<int64_t>::max() : nodes_[best_].cost;
+  }
+  int64_t Bound(const PackedLayout& layout) const {
+    return counts_workspace_ ? 0 : graph_.LeastTime(layout, target_);
+  }
+  static int64_t Sum(int64_t a, int64_t b) { return SaturatingAdd(a, b); }
 
   std::vector<Edge> PathEndingAt(int at) const {
     std::vector<Edge> path;
@@ -171,10 +349,33 @@ class Search {
   }
 
   const LayoutGraph& graph_;
+  const PackedLayout source_;
+  const PackedLayout target_;
+  const std::vector<PackedLayout> last_layouts_;  // before what is filled
+  std::optional<int64_t> max_workspace_;
+  bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
-  absl::flat_hash_map<uint64_t, int> index_;  // into nodes_, by packed layout
-  std::priority_queue<Key, std::vector<Key>, std::greater<Key>> queue_;
+  int best_ = -1;  // the node of the target, once there is one
+  absl::flat_hash_map<State, int> index_;  // into nodes_
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
+  std::vector<Edge> edges_;
+  std::optional<std::vector<Waypoint>> waypoints_;
 };
+
+absl::StatusOr<std::vector<Edge>> FindPath(const LayoutGraph& graph,
+                                           const PackedLayout& source,
+                                           const PackedLayout& target,
+                                           const PlanOptions& options) {
+  const std::optional<int64_t> limit = options.max_workspace_bytes;
+  std::vector<Edge> path = Search(graph, source, target).CheapestPath(limit);
+  if (!path.empty()) return path;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "redistribute: from ", graph.Unpack(source).ToString(), " to ",
+      graph.Unpack(target).PlacementsToString(), " on mesh '",
+      graph.Unpack(source).mesh().ToString(), "' want a workspace of at least ",
+      Search(graph, source, target).LeastWorkspace(),
+      " bytes, found a limit of ", limit.value_or(0)));
+}
 
 Step Relabelling(const Layout& before, const Layout& after) {
   Step step;
@@ -190,8 +391,14 @@ Step Relabelling(const Layout& before, const Layout& after) {
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
-                              const Topology& topology) {
+                              const Topology& topology,
+                              const PlanOptions& options) {
   TESSERA_RETURN_IF_ERROR(CheckSameTensor(source, target));
+  if (options.max_workspace_bytes.value_or(0) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "redistribute: want a workspace limit of at least 0 bytes, found ",
+        *options.max_workspace_bytes));
+  }
   const Layout first = WithoutUnitAxes(source);
   const Layout last = WithoutUnitAxes(target);
   TESSERA_RETURN_IF_ERROR(CheckRaggedStays(first, last));
@@ -204,13 +411,15 @@ absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
   }
   TESSERA_ASSIGN_OR_RETURN(const LayoutGraph graph,
                            LayoutGraph::Create(first, last, topology));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<Edge> path,
+      FindPath(graph, graph.Pack(first), graph.Pack(last), options));
   if (source != first) steps.push_back(Relabelling(source, first));
   Layout before = first;
-  for (const Edge& edge :
-       Search(graph, graph.Pack(first)).PathTo(graph.Pack(last))) {
+  for (const Edge& edge : path) {
     Layout after = graph.Unpack(edge.after);
     steps.push_back({.kind = edge.kind,
-                     .axes = {edge.axis},
+                     .axes = graph.MeshAxes(edge.axes),
                      .before = std::move(before),
                      .after = after,
                      .bytes_received = edge.cost.bytes_received,

@@ -1,12 +1,20 @@
 #ifndef TESSERA_REDISTRIBUTE_PLANNER_H_
 #define TESSERA_REDISTRIBUTE_PLANNER_H_
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
 
 namespace tessera {
+
+struct PlanOptions {
+  // The most workspace that a plan may need: Plan::workspace_bytes.
+  std::optional<int64_t> max_workspace_bytes;
+};
 
 // The cheapest way from `source` to `target` along the edges of edges.h, by
 // the prices of `topology`: a shortest path over layouts. Reductions compose
@@ -29,7 +37,8 @@ namespace tessera {
 // ragged cut would have to move, or for more than 8 mesh axes of size above 1
 // or 26 tensor dims.
 absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
-                              const Topology& topology);
+                              const Topology& topology,
+                              const PlanOptions& options = {});
 
 }  // namespace tessera
 

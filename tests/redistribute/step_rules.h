@@ -2,23 +2,23 @@
 #define TESSERA_TESTS_REDISTRIBUTE_STEP_RULES_H_
 
 #include <optional>
+#include <vector>
 
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
 
 namespace tessera::testing {
 
-// A step along one mesh axis.
-struct SingleAxisStep {
+// A kind of step and the mesh axes that it takes, in order.
+struct NamedStep {
   StepKind kind;
-  int axis;
+  std::vector<int> axes;
 };
 
-// The step that leads from one layout to the other by the rules of edges.h, or
-// nullopt where there is none. Compares layouts; knows nothing of how edges
-// are enumerated.
-std::optional<SingleAxisStep> LegalStep(const Layout& before,
-                                        const Layout& after);
+// The step that leads from one layout to the other by the rules of edges.h, no
+// exchange, or nullopt where there is none. Compares layouts; knows nothing of
+// how edges are enumerated.
+std::optional<NamedStep> LegalStep(const Layout& before, const Layout& after);
 
 }  // namespace tessera::testing
 

@@ -25,10 +25,10 @@ namespace {
 using ::tessera::testing::AllLayouts;
 using ::tessera::testing::HeldElements;
 using ::tessera::testing::LegalStep;
+using ::tessera::testing::NamedStep;
 using ::tessera::testing::RanksOf;
 using ::tessera::testing::RunAndFindFault;
 using ::tessera::testing::RunReferenceAndFindFault;
-using ::tessera::testing::SingleAxisStep;
 
 constexpr StepKind kKinds[] = {StepKind::kRelabel,   StepKind::kSlice,
                                StepKind::kFill,      StepKind::kScale,
@@ -159,10 +159,10 @@ TEST_P(VerifyStepsTest, ProvedStepsAlongBothAxesGiveTheValues) {
 TEST_P(VerifyStepsTest, ProvesWhatTheRulesOfEdgesAllow) {
   for (const Layout& before : layouts_) {
     for (const Layout& after : layouts_) {
-      const std::optional<SingleAxisStep> legal = LegalStep(before, after);
+      const std::optional<NamedStep> legal = LegalStep(before, after);
       if (!legal.has_value()) continue;
       const Plan plan(before, after,
-                      {MakeStep(legal->kind, {legal->axis}, before, after)});
+                      {MakeStep(legal->kind, legal->axes, before, after)});
       EXPECT_OK(Verify(plan)) << plan;
     }
   }

@@ -116,6 +116,47 @@ PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
   return result;
 }
 
+// `layout` with R along axis i.
+PackedLayout Without(const PackedLayout& layout, int i) {
+  PackedLayout result = layout;
+  const AxisState removed = std::exchange(result[i], AxisState());
+  for (AxisState& state : result) {
+    if (!removed.is_shard() || !state.is_shard(removed.dim())) continue;
+    if (state.position() < removed.position()) continue;
+    state = AxisState::Shard(state.dim(), state.position() - 1);
+  }
+  return result;
+}
+
+// `layout` with axis i at this place in the cutting order of `dim`.
+// REQUIRES: the axis is R.
+PackedLayout WithShardAt(const PackedLayout& layout, int i, int dim,
+                         int position) {
+  PackedLayout result = layout;
+  for (AxisState& state : result) {
+    if (!state.is_shard(dim) || state.position() < position) continue;
+    state = AxisState::Shard(dim, state.position() + 1);
+  }
+  result[i] = AxisState::Shard(dim, position);
+  return result;
+}
+
+// `layout` without the cuts by other axes than `axes` that come last.
+PackedLayout WithoutMinorCuts(const PackedLayout& layout, AxisMask axes) {
+  PackedLayout result = layout;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int i = 0; i < kMaxMovingAxes; ++i) {
+      const bool goes = (axes >> i & 1) == 0 && result[i].is_shard() &&
+                        IsMinorMost(result, i);
+      if (!goes) continue;
+      result[i] = AxisState();
+      changed = true;
+    }
+  }
+  return result;
+}
+
 bool HasPartial(const PackedLayout& layout) {
   return absl::c_any_of(layout, [](AxisState s) { return s.is_partial(); });
 }
@@ -158,6 +199,7 @@ LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
     : source_(source),
       extents_(source.shape().extents().begin(),
                source.shape().extents().end()),
+      num_elements_(Product(extents_)),
       element_size_(SizeOf(source.dtype())),
       has_ragged_(!source.RaggedAxes().empty()),
       launch_ps_(topology.launch_ps()),
@@ -210,6 +252,11 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
 
 void LayoutGraph::AddBounds() {
   for (const Axis& axis : axes_) num_ranks_ *= axis.size;
+  for (Tier& tier : tiers_) {
+    for (int i = 0; i < num_axes(); ++i) {
+      if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
+    }
+  }
   for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
     least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits, 1));
     least_latencies_of_two_.push_back(LeastLatency(bits, 2));
@@ -302,6 +349,8 @@ void LayoutGraph::EdgesFrom(const PackedLayout& from,
   }
   if (has_ragged_) return;
   for (int dim = 0; dim < num_dims(); ++dim) ShardEdges(from, dim, edges);
+  if (HasPartial(from)) return;
+  for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 
 void LayoutGraph::AddEdge(StepKind kind, const AxisList& axes,
@@ -378,6 +427,25 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
   }
 }
 
+// Exchanges that take one axis out of a cutting order or put it into one, other
+// than at the end of both.
+void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
+                            std::vector<Edge>& edges) const {
+  const AxisState state = from[i];
+  const bool was_last = !state.is_shard() || IsMinorMost(from, i);
+  const PackedLayout without = Without(from, i);
+  if (!was_last) edges.push_back(Exchange(from, without));
+  for (int dim = 0; dim < num_dims(); ++dim) {
+    const int cuts = CountShards(without, dim);
+    for (int at = 0; at <= cuts; ++at) {
+      if (state == AxisState::Shard(dim, at)) continue;
+      const bool is_collective = was_last && at == cuts;
+      if (is_collective) continue;
+      edges.push_back(Exchange(from, WithShardAt(without, i, dim, at)));
+    }
+  }
+}
+
 bool LayoutGraph::MayBecomePartial(const PackedLayout& from, int i,
                                    ReduceOp op) const {
   const AxisState state = from[i];
@@ -418,40 +486,28 @@ absl::InlinedVector<int, 2> LayoutGraph::MeshAxes(const AxisList& axes) const {
 }
 
 std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
-  std::vector<PackedLayout> layouts;
-  std::vector<PackedLayout> partial = {to};
-  while (!partial.empty()) {
-    const PackedLayout layout = partial.back();
-    partial.pop_back();
-    int axis = 0;  // the first that is Partial, or none
-    while (axis < num_axes() && !layout[axis].is_partial()) ++axis;
-    if (axis == num_axes()) {
-      layouts.push_back(layout);
-      continue;
-    }
-    // Any of them may be the next to be filled.
-    for (int i = axis; i < num_axes(); ++i) {
+  std::vector<PackedLayout> found = {to};
+  // Each axis in turn, until no new layout comes up: any may be filled last.
+  for (size_t at = 0; at < found.size(); ++at) {
+    const PackedLayout layout = found[at];
+    const auto add = [&](const PackedLayout& before) {
+      if (!absl::c_linear_search(found, before)) found.push_back(before);
+    };
+    for (int i = 0; i < num_axes(); ++i) {
       if (!layout[i].is_partial()) continue;
-      const AxisList filled = SingleAxis(i);
-      partial.push_back(WithAxes(layout, filled, AxisState()));
+      add(Without(layout, i));
       if (!IsLinear(layout[i].op())) continue;
       for (int dim = 0; dim < num_dims(); ++dim) {
-        partial.push_back(WithShards(layout, filled, dim));
+        add(WithShards(layout, SingleAxis(i), dim));
       }
     }
   }
-  const auto bits = [](const PackedLayout& layout) {
-    return std::bit_cast<uint64_t>(layout);
-  };
-  absl::c_sort(layouts, [&](const PackedLayout& a, const PackedLayout& b) {
-    return bits(a) < bits(b);
-  });
-  layouts.erase(std::unique(layouts.begin(), layouts.end()), layouts.end());
-  return layouts;
+  found.erase(std::remove_if(found.begin(), found.end(), HasPartial),
+              found.end());
+  return found;
 }
 
-std::optional<std::vector<PackedLayout>> LayoutGraph::AllExchangeable(
-    size_t limit) const {
+std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
   for (int i = 0; i < num_axes(); ++i) {
@@ -460,17 +516,11 @@ std::optional<std::vector<PackedLayout>> LayoutGraph::AllExchangeable(
       longer.push_back(layout);
       for (int dim = 0; dim < num_dims(); ++dim) {
         for (int at = CountShards(layout, dim); at >= 0; --at) {
-          PackedLayout more = layout;
-          for (AxisState& state : more) {
-            if (!state.is_shard(dim) || state.position() < at) continue;
-            state = AxisState::Shard(dim, state.position() + 1);
-          }
-          more[i] = AxisState::Shard(dim, at);
-          longer.push_back(more);
+          longer.push_back(WithShardAt(layout, i, dim, at));
         }
       }
     }
-    if (longer.size() > limit) return std::nullopt;
+    if (longer.size() > kMaxWaypoints) return {};
     layouts = std::move(longer);
   }
   return layouts;
@@ -722,9 +772,11 @@ int64_t LayoutGraph::LeastLatency(int bits, int min_launches) const {
 }
 
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
-                                            const PackedLayout& to) const {
+                                            const PackedLayout& to,
+                                            AxisMask axes) const {
   Changes changes;
   for (int i = 0; i < num_axes(); ++i) {
+    if ((axes >> i & 1) == 0) continue;
     const int64_t size = axes_[i].size;
     if (to[i].is_replicate()) changes.copies *= size;
     if (!to[i].is_partial()) {
@@ -740,69 +792,93 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
   return changes;
 }
 
-int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
-                               Launches launches) const {
-  const Changes changes = ChangesOf(from, to);
+LayoutGraph::Need LayoutGraph::NeedOf(const PackedLayout& from,
+                                      const PackedLayout& to,
+                                      const Changes& changes,
+                                      AxisMask axes) const {
   Share needed = {ragged_elements_, 1};
   Share found = needed;
+  Need need;
   if (!has_ragged_) {
     const Overlap overlap = OverlapOf(from, to);
-    const AxisMask own = kAllAxes & ~changes.filled;
-    if (overlap.IsRegular(own)) {
+    const AxisMask own = axes & ~changes.filled;
+    need.is_regular = overlap.IsRegular(own);
+    if (need.is_regular) {
       needed = overlap.Most();
       found = overlap.Least(own);
+      need.everywhere = needed.elements - overlap.MostFoundAtHome();
     } else {
       const PackedCoords coords = overlap.NeedyRank();
       needed = overlap.FoundAt(coords, kNoAxes);
       found = overlap.FoundAt(coords, own);
     }
   }
-  if (needed.elements == 0) return LeastTime(0, 0, 1, changes, launches);
+  if (needed.elements == 0) return {};
   // Whatever the way, addends - 1 receipts bring the addends of an element
   // together, and one more makes each other copy; spread over all ranks.
   const auto receipts = [&](int64_t addends, int64_t copies) {
-    const int64_t all = has_ragged_ ? needed.elements : Product(extents_);
+    const int64_t all = has_ragged_ ? needed.elements : num_elements_;
     return SaturatingMul(all, addends + copies - 2) / num_ranks_;
   };
   int64_t missing = needed.elements - found.elements;
-  int64_t ranks = needed.pieces - found.pieces + 1;
-  int64_t received = missing / changes.sharers;
+  need.held = needed.elements;
+  need.received = missing / changes.sharers;
+  need.ranks = needed.pieces - found.pieces + 1;
   if (changes.addends > 1) {
     missing = needed.elements;
-    ranks = SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
-    received = std::max(missing / changes.sharers,
-                        receipts(changes.addends, changes.copies));
+    need.everywhere = needed.elements;
+    need.ranks =
+        SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
+    need.received = std::max(missing / changes.sharers,
+                             receipts(changes.addends, changes.copies));
   }
+  need.ranks = CeilDiv(need.ranks, changes.sharers * changes.keepers);
   if (changes.keepers > 1) {
     // What is Partial before and after stays so, or is reduced and filled.
     const int64_t sharers = changes.sharers * changes.keepers;
-    received = std::min(
-        received, std::max(missing / sharers, receipts(changes.least_kept, 1)));
-    ranks = CeilDiv(ranks, changes.keepers);
+    need.received =
+        std::min(need.received,
+                 std::max(missing / sharers, receipts(changes.least_kept, 1)));
   }
-  return LeastTime(needed.elements, received, CeilDiv(ranks, changes.sharers),
-                   changes, launches);
+  return need;
 }
 
-// If the most that a rank shall hold is `held`, some rank receives `received`
-// and depends on what `ranks` held.
-int64_t LayoutGraph::LeastTime(int64_t held, int64_t received, int64_t ranks,
-                               const Changes& changes,
+int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
                                Launches launches) const {
-  const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
+  const Changes changes = ChangesOf(from, to, kAllAxes);
+  const Need need = NeedOf(from, to, changes, kAllAxes);
+  const size_t bits = std::bit_width(static_cast<uint64_t>(need.ranks)) - 1;
   const std::vector<int64_t>& latencies =
       launches == Launches::kAny ? least_latencies_ : least_latencies_of_two_;
-  const auto on_links = [&](int64_t elements) {
-    return TransferTime(elements * element_size_, best_rate_);
-  };
-  int64_t time = on_links(received);
-  if (changes.filled != kNoAxes && received < held) {
+  const int64_t latency = latencies[std::min(bits, latencies.size() - 1)];
+
+  const bool is_filled = changes.filled != kNoAxes;
+  int64_t transfer = TransferTime(need.received * element_size_, best_rate_);
+  if (is_filled && need.received < need.held) {
     // The last fill writes all that ranks hold then; what they hold more in
     // the end is received after it.
-    const int64_t written = (held - received) * element_size_;
-    time = std::min(on_links(held), time + TransferTime(written, memory_rate_));
+    const int64_t written = (need.held - need.received) * element_size_;
+    transfer = std::min(TransferTime(need.held * element_size_, best_rate_),
+                        transfer + TransferTime(written, memory_rate_));
   }
-  return SaturatingAdd(latencies[std::min(bits, latencies.size() - 1)], time);
+  // What has to cross slower links: ranks that only faster ones separate count
+  // as one, and share it. What each of them lacks beyond its share comes over
+  // the fast links at best.
+  for (size_t tier = 0; tier + 1 < tiers_.size() && need.ranks > 1; ++tier) {
+    const AxisMask slow = tiers_[tier].within;
+    const Need group = NeedOf(from, WithoutMinorCuts(to, slow),
+                              ChangesOf(from, to, slow), slow);
+    const int64_t share = group.received / tiers_[tier].sharers;
+    int64_t time = TransferTime(share * element_size_, tiers_[tier].rate);
+    const bool all_alike = need.is_regular && group.is_regular && !is_filled &&
+                           changes.keepers == 1;
+    if (all_alike && need.everywhere > share) {
+      time +=
+          TransferTime((need.everywhere - share) * element_size_, best_rate_);
+    }
+    transfer = std::max(transfer, time);
+  }
+  return SaturatingAdd(latency, transfer);
 }
 
 }  // namespace tessera::internal

@@ -123,6 +123,7 @@ class LayoutGraph {
  public:
   // Coordinates tried one by one to price a step exactly.
   static constexpr int64_t kMaxRanksTried = 64;
+  static constexpr size_t kMaxWaypoints = 20'000;
   // A reduce-scatter over that many axes may leave them in any order.
   static constexpr int kMaxAxesPermuted = 3;
 
@@ -153,12 +154,13 @@ class LayoutGraph {
   // Those from which fills and scales alone, if anything, lead to `to`, in a
   // fixed order.
   std::vector<PackedLayout> FilledTo(const PackedLayout& to) const;
-  // All that exchanges lead to, in a fixed order; nullopt where there are more
-  // than `limit`.
-  std::optional<std::vector<PackedLayout>> AllExchangeable(size_t limit) const;
+  // All that exchanges lead to, in a fixed order; none if there are more than
+  // kMaxWaypoints.
+  std::vector<PackedLayout> AllExchangeable() const;
 
   // No way from `from` to `to` takes less time than this; or no way of two or
-  // more steps that communicate.
+  // more steps that communicate. Less than LeastExchangeTime where it may be
+  // that none has to.
   int64_t LeastTime(const PackedLayout& from, const PackedLayout& to,
                     Launches launches = Launches::kAny) const;
 
@@ -188,7 +190,8 @@ class LayoutGraph {
   struct Tier {
     Link link;
     Rate rate;
-    AxisMask within;  // the axes of all tiers up to this one
+    AxisMask within;      // the axes of all tiers up to this one
+    int64_t sharers = 1;  // ranks that the others separate
   };
 
   LayoutGraph(const Layout& source, const Topology& topology);
@@ -210,6 +213,8 @@ class LayoutGraph {
                       std::vector<Edge>& edges) const;
   void ShardEdges(const PackedLayout& from, int dim,
                   std::vector<Edge>& edges) const;
+  void MoveEdges(const PackedLayout& from, int i,
+                 std::vector<Edge>& edges) const;
   void AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& from,
                const PackedLayout& after, std::vector<Edge>& edges) const;
 
@@ -264,13 +269,26 @@ class LayoutGraph {
     int64_t least_kept =
         std::numeric_limits<int>::max();  // along one such axis
   };
-  Changes ChangesOf(const PackedLayout& from, const PackedLayout& to) const;
-  int64_t LeastTime(int64_t held, int64_t received, int64_t ranks,
-                    const Changes& changes, Launches launches) const;
+  Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
+                    AxisMask axes) const;
+  // What no way between two layouts does without, where ranks count as one
+  // that differ along other axes than `axes` only: some rank holds so many
+  // elements in the end, some rank receives so many, and what some rank holds
+  // depends on so many ranks.
+  struct Need {
+    int64_t held = 0;
+    int64_t received = 0;
+    int64_t ranks = 1;
+    bool is_regular = false;
+    int64_t everywhere = 0;  // is_regular: what every rank receives at least
+  };
+  Need NeedOf(const PackedLayout& from, const PackedLayout& to,
+              const Changes& changes, AxisMask axes) const;
   int64_t LeastLatency(int bits, int min_launches) const;
 
   Layout source_;
   Dims extents_;
+  int64_t num_elements_;
   int64_t element_size_;
   absl::InlinedVector<Axis, kMaxMovingAxes> axes_;  // those that move
   absl::InlinedVector<int64_t, kMaxMovingAxes> axis_sizes_;

@@ -181,6 +181,14 @@ Share Overlap::Least(const Dim& dim, AxisMask own) const {
   return {least, 0};
 }
 
+int64_t Overlap::MostFoundAtHome() const {
+  int64_t elements = whole_;
+  for (const Dim& dim : dims_) {
+    elements *= std::min(dim.old_piece, dim.new_piece);
+  }
+  return elements;
+}
+
 bool Overlap::IsRegular(AxisMask own) const {
   for (const Dim& dim : dims_) {
     if (!IsRegular(dim, own)) return false;

@@ -50,6 +50,9 @@ class Overlap {
   Share Most() const;
   Share Least(AxisMask own) const;
 
+  // The most elements that a rank has already of what it shall hold, at most.
+  int64_t MostFoundAtHome() const;
+
   // True if all cuts of the dims that differ are even, of any two of them one
   // divides the other, and where ranks look only along some of the axes that
   // cut a dim, those come first or nothing else cuts it afterwards.

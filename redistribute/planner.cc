@@ -105,12 +105,6 @@ PackedLayout RegionOf(PackedLayout layout) {
 // to the target is bounded from below by what ranks need. Where workspace
 // counts, also over where the value lies: see StorageOfSteps.
 //
-// Exchanges lead from any layout to any other, too many to look at. Those to
-// the target, or to what only has to be filled to become it, are taken up at
-// once. The rest of a layout's wait in the queue as
-// one entry, under a bound for all of them, and mostly for ever. No way that
-// begins with a slice and then exchanges, or exchanges and then slices, is
-// better than the exchange alone, so that these are left out.
 class Search {
  public:
   Search(const LayoutGraph& graph, const PackedLayout& source,
@@ -118,7 +112,7 @@ class Search {
       : graph_(graph),
         source_(source),
         target_(target),
-        last_layouts_(graph.FilledTo(target)) {}
+        last_(graph.FilledTo(target)) {}
 
   // Of the ways whose steps need at most that much workspace; empty if there
   // are none. REQUIRES: source != target.
@@ -136,9 +130,6 @@ class Search {
   }
 
  private:
-  // More layouts than that are not tried as stops between two exchanges.
-  static constexpr size_t kMaxWaypoints = 20'000;
-
   // Where the value lies. Without a limit all of it counts as workspace.
   enum class Place : uint8_t { kSource, kWorkspace, kTarget };
 
@@ -170,8 +161,7 @@ class Search {
     int64_t bound;
     int steps;
     int node;
-    bool exchanges;  // stands for the exchanges from the node
-    int64_t cost;    // the node's; another one by now: the entry is void
+    int64_t cost;  // the node's; another one by now: the entry is void
 
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
@@ -185,13 +175,9 @@ class Search {
       queue_.pop();
       const Node& node = nodes_[entry.node];
       if (node.cost != entry.cost) continue;  // a better way was found
-      if (entry.exchanges) {
-        ExchangeFrom(entry.node);
-      } else if (IsGoal(node.state)) {
-        return PathEndingAt(entry.node);
-      } else if (node.steps == entry.steps) {
-        Expand(entry.node);
-      }
+      if (node.steps != entry.steps) continue;
+      if (IsGoal(node.state)) return PathEndingAt(entry.node);
+      Expand(entry.node);
     }
     return {};
   }
@@ -204,62 +190,35 @@ class Search {
   void Expand(int at) {
     // Copied, for Follow may move the nodes.
     const PackedLayout layout = nodes_[at].state.layout;
-    const StepKind reached_by = nodes_[at].edge.kind;
-    const bool is_start = nodes_[at].parent < 0;
     graph_.EdgesFrom(layout, edges_);
-    for (const Edge& edge : edges_) {
-      const bool is_detour = !has_limit() && edge.kind == StepKind::kSlice &&
-                             reached_by == StepKind::kExchange && !is_start;
-      if (!is_detour) Follow(at, edge);
+    for (const Edge& edge : edges_) Follow(at, edge);
+    if (!graph_.MayExchange(layout)) return;
+    for (const PackedLayout& last : last_) {
+      if (last != layout) Follow(at, graph_.Exchange(layout, last));
     }
-    const bool is_detour =
-        !has_limit() && reached_by == StepKind::kSlice && !is_start;
-    if (is_detour || !graph_.MayExchange(layout)) return;
-    for (const PackedLayout& last : last_layouts_) {
-      if (layout != last) Follow(at, graph_.Exchange(layout, last));
-    }
-    // After any other exchange the way communicates again.
-    const Node& node = nodes_[at];
-    const int64_t bound =
-        counts_workspace_ ? 0
-                          : graph_.LeastTime(layout, target_,
-                                             LayoutGraph::Launches::kTwoOrMore);
-    Push({.bound = Sum(node.cost, bound),
-          .steps = node.steps + 1,
-          .node = at,
-          .exchanges = true,
-          .cost = node.cost});
+    if (nodes_[at].parent < 0) ExchangeToAny(at);
   }
 
-  void ExchangeFrom(int at) {
+  // From the source, the nearest to the target first.
+  void ExchangeToAny(int at) {
     const PackedLayout layout = nodes_[at].state.layout;
-    for (const Waypoint& to : Waypoints()) {
-      if (Sum(nodes_[at].cost, to.bound) > BestCost()) break;
-      if (to.layout == layout) continue;
-      Follow(at, graph_.Exchange(layout, to.layout));
+    std::vector<std::pair<int64_t, PackedLayout>> waypoints;
+    const int64_t exchange = graph_.LeastExchangeTime();
+    for (const PackedLayout& to : graph_.AllExchangeable()) {
+      if (to == layout) continue;
+      const int64_t rest = Bound(to);
+      if (rest + exchange > BestCost() && !counts_workspace_) continue;
+      waypoints.emplace_back(rest, to);
     }
-  }
-
-  // All that exchanges lead to, the nearest to the target first.
-  struct Waypoint {
-    PackedLayout layout;
-    int64_t bound;  // of an exchange to it and the rest
-  };
-  const std::vector<Waypoint>& Waypoints() {
-    if (waypoints_.has_value()) return *waypoints_;
-    waypoints_.emplace();
-    const auto layouts = graph_.AllExchangeable(kMaxWaypoints);
-    if (!layouts.has_value()) return *waypoints_;
-    for (const PackedLayout& layout : *layouts) {
-      waypoints_->push_back(
-          {layout, counts_workspace_
-                       ? 0
-                       : Sum(graph_.LeastExchangeTime(), Bound(layout))});
-    }
-    absl::c_stable_sort(*waypoints_, [](const Waypoint& a, const Waypoint& b) {
-      return a.bound < b.bound;
+    absl::c_stable_sort(waypoints, [](const auto& a, const auto& b) {
+      return a.first < b.first;
     });
-    return *waypoints_;
+    for (const auto& [rest, to] : waypoints) {
+      if (!counts_workspace_ &&
+          rest + graph_.LeastTime(layout, to) > BestCost())
+        continue;
+      Follow(at, graph_.Exchange(layout, to));
+    }
   }
 
   // Takes an edge from a node to wherever it may leave the value.
@@ -323,7 +282,6 @@ class Search {
     Push({.bound = Sum(node.cost, node.bound),
           .steps = node.steps,
           .node = at,
-          .exchanges = false,
           .cost = node.cost});
   }
 
@@ -351,7 +309,7 @@ class Search {
   const LayoutGraph& graph_;
   const PackedLayout source_;
   const PackedLayout target_;
-  const std::vector<PackedLayout> last_layouts_;  // before what is filled
+  const std::vector<PackedLayout> last_;  // that exchanges lead to
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
@@ -359,7 +317,6 @@ class Search {
   absl::flat_hash_map<State, int> index_;  // into nodes_
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   std::vector<Edge> edges_;
-  std::optional<std::vector<Waypoint>> waypoints_;
 };
 
 absl::StatusOr<std::vector<Edge>> FindPath(const LayoutGraph& graph,

@@ -367,21 +367,18 @@ class Exchange {
   MeshCoords SenderOnOneMesh(const MeshCoords& cell,
                              const MeshCoords& receiver) const {
     MeshCoords turns;
-    MeshCoords freed;
+    int64_t turn = 0;
     bool is_elsewhere = false;
     for (int axis : axes_) {
-      if (before_.placement(axis).is_replicate()) {
-        if (is_elsewhere) turns.push_back(axis);
-        continue;
+      if (Divides(before_.placement(axis))) {
+        turn += receiver[axis];
+        is_elsewhere = is_elsewhere || cell[axis] != receiver[axis];
+      } else if (is_elsewhere) {
+        turns.push_back(axis);
       }
-      is_elsewhere = is_elsewhere || cell[axis] != receiver[axis];
-      if (after_.placement(axis).is_replicate()) freed.push_back(axis);
     }
     const DeviceMesh& mesh = before_.mesh();
-    // No axis is in both: the product is at most the number of ranks.
-    const int64_t turn =
-        NumberAlong(mesh, turns, receiver) * CountAlong(mesh, freed) +
-        NumberAlong(mesh, freed, receiver);
+    turn += NumberAlong(mesh, turns, receiver);
     MeshCoords sender = receiver;
     for (int axis = 0; axis < mesh.num_axes(); ++axis) {
       if (Divides(before_.placement(axis))) sender[axis] = cell[axis];

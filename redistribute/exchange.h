@@ -20,19 +20,19 @@
 // of the cell that it holds itself. Of any other cell it gets all that it
 // wants from one holder.
 //
-// On one mesh that is the holder at its own coordinates along the axes that
-// `before` replicates, but for the turn axes: those behind the first axis of
-// step.axes along which the cell lies elsewhere. With the slowest link named
-// first, no turn makes a message slower. Along the turn axes, and along the
-// freed ones, those of step.axes that divide `before` and replicate `after`,
-// coordinates are read as one number each, the last axis fastest:
+// On one mesh that is the holder at the rank's own coordinates along the axes
+// that `before` replicates, but for the turn axes: those behind the first axis
+// of step.axes along which the cell lies elsewhere. With the slowest link named
+// first, no turn makes a message slower. Along the turn axes the coordinates,
+// as one number with the last axis fastest, are
 //
-//   sender along the turn axes
-//     = (receiver along the turn axes * number of freed coordinates
-//        + receiver along the freed axes) mod number of turn coordinates
+//   sender = (receiver + sum of the receiver's coordinates along those
+//             of step.axes that `before` shards or cuts) mod their number
 //
-// so that [S(0), R] -> [R, S(0)] on 4 x 4 ranks is a transposition: every rank
-// has at most one message to send and one to receive.
+// so that replicas share what they have to send: [S(0), R] -> [R, S(0)] on 4 x
+// 4 ranks makes every rank send and receive at most one message. Where pieces
+// are even and all axes that replicate are named last, no rank sends more than
+// the most that one receives.
 //
 // Between two meshes all replicas send in turn: the one whose number, over the
 // axes that `before` replicates, is the receiver's row-major number in its own

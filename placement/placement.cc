@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
@@ -71,7 +72,9 @@ Interval RaggedCut::Piece(int64_t index, int64_t extent) const {
 
 int64_t RaggedCut::PieceWith(int64_t element) const {
   if (is_affine()) {
-    return static_cast<int64_t>((absl::int128(element) - first_) / step_);
+    const absl::int128 index = (absl::int128(element) - first_) / step_;
+    return static_cast<int64_t>(
+        std::min<absl::int128>(index, std::numeric_limits<int64_t>::max()));
   }
   return std::upper_bound(bounds_->begin(), bounds_->end(), element) -
          bounds_->begin() - 1;

@@ -36,7 +36,8 @@ class RaggedCut {
   // also index + 1 < number of bounds. An empty piece is [extent, extent).
   Interval Piece(int64_t index, int64_t extent) const;
 
-  // The index of the piece that holds `element`.
+  // The index of the piece that holds `element`; what does not fit int64 counts
+  // as its greatest value.
   // REQUIRES: element >= 0; for explicit bounds also element < bounds().back().
   int64_t PieceWith(int64_t element) const;
 

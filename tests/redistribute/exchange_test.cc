@@ -537,8 +537,8 @@ TEST(ExchangeTest, FindsTheMessagesOfOneRankAmongMany) {
   const RankExchange parts = ExchangeOf(step, rank);
   ASSERT_EQ(parts.receives.size(), 1u);
   ASSERT_EQ(parts.sends.size(), 1u);
-  // b cuts where c will: the receiver's c is the sender's b, and of the 128
-  // replicas along c it is the turn of that at b + c.
+  // The cell is at b = 7, where the receiver has c; of its 128 replicas along c
+  // it is the turn of that at c + b.
   EXPECT_EQ(parts.receives[0].peer, from.mesh().RankAt({5, 7, 6 + 7, 8}));
   EXPECT_EQ(parts.sends[0].peer, from.mesh().RankAt({5, 7 - 6, 6, 8}));
 }

@@ -30,9 +30,9 @@
 //             of step.axes that `before` shards or cuts) mod their number
 //
 // so that replicas share what they have to send: [S(0), R] -> [R, S(0)] on 4 x
-// 4 ranks makes every rank send and receive at most one message. Where pieces
-// are even and all axes that replicate are named last, no rank sends more than
-// the most that one receives.
+// 4 ranks makes every rank send and receive at most one message. On a mesh of
+// two axes, where pieces are even and the axes that replicate are named last,
+// no rank sends more than the most that one receives.
 //
 // Between two meshes all replicas send in turn: the one whose number, over the
 // axes that `before` replicates, is the receiver's row-major number in its own

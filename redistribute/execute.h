@@ -16,6 +16,8 @@ namespace tessera {
 // stream's device under the tag "workspace", never more than
 // plan.workspace_bytes() at a time, and freed in stream order.
 //
+// REQUIRES: Verify(plan) is OK, as it is for what MakePlan makes.
+//
 // COLLECTIVE over the plan's mesh: all of its ranks execute equal plans in the
 // same order. Where an exchange leads from one mesh to another, over the ranks
 // of both; a rank of one of them takes its steps alone, and the view of a

@@ -498,7 +498,8 @@ TEST(ExchangeViewsTest, PartsOfStridedTensorsAreTheElementsOfTheirBoxes) {
 
 // --- Balance ----------------------------------------------------------------
 
-// Where all replicas may take turns.
+// Where all replicas may take turns. More axes, of other sizes, have pairs that
+// miss it by a factor of two.
 TEST(ExchangeBalanceTest, NoRankSendsMoreThanTheMostThatOneReceives) {
   for (const char* mesh : {"x=4,y=4", "x=2,y=4", "x=3,y=2", "x=2,y=2,z=2"}) {
     const std::vector<Layout> layouts = LayoutsOf("f32[48,48]", mesh);

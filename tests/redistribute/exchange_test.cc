@@ -501,8 +501,15 @@ TEST(ExchangeViewsTest, PartsOfStridedTensorsAreTheElementsOfTheirBoxes) {
 // Where all replicas may take turns. More axes, of other sizes, have pairs that
 // miss it by a factor of two.
 TEST(ExchangeBalanceTest, NoRankSendsMoreThanTheMostThatOneReceives) {
-  for (const char* mesh : {"x=4,y=4", "x=2,y=4", "x=3,y=2", "x=2,y=2,z=2"}) {
-    const std::vector<Layout> layouts = LayoutsOf("f32[48,48]", mesh);
+  const struct {
+    const char* mesh;
+    const char* meta;  // of pieces that are even
+  } kCases[] = {{"x=4,y=4", "f32[16,16]"},
+                {"x=2,y=4", "f32[8,8]"},
+                {"x=3,y=2", "f32[6,6]"},
+                {"x=2,y=2,z=2", "f32[8,8]"}};
+  for (const auto& [mesh, meta] : kCases) {
+    const std::vector<Layout> layouts = LayoutsOf(meta, mesh);
     for (const Layout& before : layouts) {
       for (const Layout& after : layouts) {
         MeshCoords axes = ExchangeAxes(before, after);

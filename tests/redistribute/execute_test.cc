@@ -219,6 +219,20 @@ TEST(ExecuteTest, CountsTheLargestRaggedPieceAsWorkspace) {
   EXPECT_EQ(RunAndFindFault(3, {plan}), "");
 }
 
+// In whichever order a step names its axes.
+TEST(ExecuteTest, ExchangesOverOneGroupPerSetOfAxes) {
+  const Layout from = ParseLayout("x=2,y=2", "f32[4,3] [S(0), R]");
+  const Layout to = from.With("[R, S(0)]").value();
+  const absl::StatusOr<Outcomes> outcomes =
+      RunPlans(4, {ChainOf({from, to}, {{StepKind::kExchange, {0, 1}}}),
+                   ChainOf({from, to}, {{StepKind::kExchange, {1, 0}}})});
+  ASSERT_OK(outcomes);
+  for (const auto& outcome : *outcomes) {
+    ASSERT_EQ(outcome[0].collectives.size(), 1u);
+    EXPECT_EQ(outcome[0].collectives[0].communicator, "x.y");
+  }
+}
+
 // Each rank takes the steps of its own mesh, and the exchange.
 TEST(ExecuteTest, GoesFromOneMeshToAnotherAndBack) {
   for (const char* there : {"a=3@4", "a=3@2", "a=4:1", "a=1@1"}) {

@@ -40,9 +40,9 @@ std::string ListRanks(absl::Span<const int> ranks) {
 
 }  // namespace
 
-Communicator* CommSet::Find(const Slice& slice, const Stream* stream) const {
+Communicator* CommSet::Find(const Group& group, const Stream* stream) const {
   for (const Entry& entry : entries_) {
-    if (entry.slice == slice &&
+    if (entry.group == group &&
         (stream == nullptr || &entry.communicator->stream() == stream)) {
       return entry.communicator;
     }
@@ -50,35 +50,52 @@ Communicator* CommSet::Find(const Slice& slice, const Stream* stream) const {
   return nullptr;
 }
 
-absl::StatusOr<CommSet::Slice> CommSet::SliceOf(
+absl::StatusOr<CommSet::Group> CommSet::SliceOf(
     const DeviceMesh& mesh, absl::Span<const int> axes) const {
   TESSERA_ASSIGN_OR_RETURN(const DeviceMesh slice, mesh.Slice(axes, rank()));
-  return Slice{JoinNames(slice), RanksOf(slice)};
+  return Group{JoinNames(slice), RanksOf(slice)};
+}
+
+absl::StatusOr<Communicator*> CommSet::FindOrMake(Group group, Stream& stream) {
+  if (Communicator* found = Find(group, &stream)) return found;
+
+  std::unique_ptr<Communicator> made;
+  if (Communicator* sibling = Find(group, /*stream=*/nullptr)) {
+    std::vector<int> all(sibling->size());
+    std::iota(all.begin(), all.end(), 0);
+    TESSERA_ASSIGN_OR_RETURN(made, sibling->Subgroup(all, group.name, stream));
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(
+        made, world_.Subgroup(group.members, group.name, stream));
+  }
+  Communicator* communicator = made.get();
+  entries_.push_back({std::move(group), communicator, std::move(made)});
+  return communicator;
 }
 
 absl::StatusOr<Communicator*> CommSet::Get(const DeviceMesh& mesh,
                                            absl::Span<const int> axes,
                                            Stream& stream) {
-  TESSERA_ASSIGN_OR_RETURN(Slice slice, SliceOf(mesh, axes));
-  if (Communicator* found = Find(slice, &stream)) return found;
+  TESSERA_ASSIGN_OR_RETURN(Group slice, SliceOf(mesh, axes));
+  return FindOrMake(std::move(slice), stream);
+}
 
-  std::unique_ptr<Communicator> made;
-  if (Communicator* sibling = Find(slice, /*stream=*/nullptr)) {
-    std::vector<int> all(sibling->size());
-    std::iota(all.begin(), all.end(), 0);
-    TESSERA_ASSIGN_OR_RETURN(made, sibling->Subgroup(all, slice.name, stream));
-  } else {
-    TESSERA_ASSIGN_OR_RETURN(
-        made, world_.Subgroup(slice.members, slice.name, stream));
-  }
-  Communicator* communicator = made.get();
-  entries_.push_back({std::move(slice), communicator, std::move(made)});
-  return communicator;
+absl::StatusOr<Communicator*> CommSet::GetUnion(const DeviceMesh& a,
+                                                const DeviceMesh& b,
+                                                Stream& stream) {
+  std::vector<int> ranks = RanksOf(a);
+  const std::vector<int> others = RanksOf(b);
+  ranks.insert(ranks.end(), others.begin(), others.end());
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return FindOrMake(
+      {absl::StrCat(a.ToString(), "+", b.ToString()), std::move(ranks)},
+      stream);
 }
 
 absl::Status CommSet::Lend(const DeviceMesh& mesh, absl::Span<const int> axes,
                            Communicator& communicator) {
-  TESSERA_ASSIGN_OR_RETURN(Slice slice, SliceOf(mesh, axes));
+  TESSERA_ASSIGN_OR_RETURN(Group slice, SliceOf(mesh, axes));
   const std::string where = absl::StrCat("axes '", slice.name, "' of mesh ",
                                          mesh.ToString(), " on rank ", rank());
   if (communicator.members() != absl::MakeConstSpan(slice.members)) {

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// The communicators that one rank uses: one per set of mesh axes and stream,
-// made on first use or lent by the caller.
+// The communicators that one rank uses: one per set of mesh axes, or pair of
+// meshes, and stream, made on first use or lent by the caller.
 //
 // LIFETIME: borrows the world communicator, lent communicators and streams; a
 // stream outlives the set. Not thread-safe: one call at a time.
@@ -39,6 +39,12 @@ class CommSet {
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh,
                                     absl::Span<const int> axes, Stream& stream);
 
+  // The group of all ranks of either mesh, ascending, on `stream`. Its name is
+  // both meshes' text, joined by '+'. Else as Get.
+  // ERRORS: InvalidArgument for a rank outside both meshes.
+  absl::StatusOr<Communicator*> GetUnion(const DeviceMesh& a,
+                                         const DeviceMesh& b, Stream& stream);
+
   // Makes Get return `communicator` for this slice of the mesh and the
   // communicator's stream. ERRORS: InvalidArgument where its members are not
   // the ranks of the slice, in order; AlreadyExists.
@@ -46,23 +52,24 @@ class CommSet {
                     Communicator& communicator);
 
  private:
-  // The group that this rank forms along some axes of a mesh.
-  struct Slice {
-    std::string name;          // the axes'
+  struct Group {
+    std::string name;
     std::vector<int> members;  // ranks of the world
-    friend bool operator==(const Slice&, const Slice&) = default;
+    friend bool operator==(const Group&, const Group&) = default;
   };
   struct Entry {
-    Slice slice;
+    Group group;
     Communicator* communicator;
     std::unique_ptr<Communicator> owned;  // null where lent
   };
 
-  absl::StatusOr<Slice> SliceOf(const DeviceMesh& mesh,
+  // The group that this rank forms along some axes of a mesh.
+  absl::StatusOr<Group> SliceOf(const DeviceMesh& mesh,
                                 absl::Span<const int> axes) const;
-  // The slice's communicator on `stream`, or on any where that is null; null
+  // The group's communicator on `stream`, or on any where that is null; null
   // where there is none.
-  Communicator* Find(const Slice& slice, const Stream* stream) const;
+  Communicator* Find(const Group& group, const Stream* stream) const;
+  absl::StatusOr<Communicator*> FindOrMake(Group group, Stream& stream);
 
   Communicator& world_;
   std::vector<Entry> entries_;

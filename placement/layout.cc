@@ -130,12 +130,18 @@ absl::Status CheckRaggedAxes(const DeviceMesh& mesh,
   return absl::OkStatus();
 }
 
+// The number of ranks along `axes`.
+int64_t CountRanks(const DeviceMesh& mesh, const AxisList& axes) {
+  int64_t count = 1;
+  for (int axis : axes) count *= mesh.axis(axis).size;
+  return count;
+}
+
 // REQUIRES: all else about the layout is right.
 absl::Status CheckRaggedCover(const Layout& layout) {
   const AxisList axes = layout.RaggedAxes();
   if (axes.empty()) return absl::OkStatus();
-  int64_t parts = 1;
-  for (int axis : axes) parts *= layout.mesh().axis(axis).size;
+  const int64_t parts = CountRanks(layout.mesh(), axes);
   const int64_t largest = layout.LargestRegion().box_elements();
   const RaggedCut& cut = layout.placement(axes.front()).cut();
   if (!cut.Covers(parts, largest)) {
@@ -248,6 +254,15 @@ TensorMeta Layout::LocalMeta(int rank) const {
 
 Region Layout::LargestRegion() const {
   return RegionAt(MeshCoords(mesh_.num_axes(), 0));
+}
+
+int64_t Layout::MostElements() const {
+  const int64_t box_elements = LargestRegion().box_elements();
+  const AxisList axes = RaggedAxes();
+  if (axes.empty()) return box_elements;
+  // A piece is the largest where the box that it is cut from is.
+  return placements_[axes.front()].cut().LargestPiece(CountRanks(mesh_, axes),
+                                                      box_elements);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
@@ -67,6 +68,28 @@ Interval RaggedCut::Piece(int64_t index, int64_t extent) const {
   };
   const Interval piece{bound(index), bound(index + 1)};
   return piece.empty() ? Interval{extent, extent} : piece;
+}
+
+int64_t RaggedCut::PieceWith(int64_t element) const {
+  if (is_affine()) {
+    const absl::int128 index = (absl::int128(element) - first_) / step_;
+    return static_cast<int64_t>(
+        std::min<absl::int128>(index, std::numeric_limits<int64_t>::max()));
+  }
+  return std::upper_bound(bounds_->begin(), bounds_->end(), element) -
+         bounds_->begin() - 1;
+}
+
+int64_t RaggedCut::LargestPiece(int64_t parts, int64_t extent) const {
+  // Of affine pieces the one with element 0 may begin in front of it, and the
+  // one behind that is the largest of the rest.
+  const int64_t first = is_affine() ? std::min(PieceWith(0), parts - 1) : 0;
+  const int64_t last = is_affine() ? std::min(first + 1, parts - 1) : parts - 1;
+  int64_t most = 0;
+  for (int64_t i = first; i <= last; ++i) {
+    most = std::max(most, Piece(i, extent).size());
+  }
+  return most;
 }
 
 bool RaggedCut::Covers(int64_t parts, int64_t extent) const {

@@ -36,6 +36,15 @@ class RaggedCut {
   // also index + 1 < number of bounds. An empty piece is [extent, extent).
   Interval Piece(int64_t index, int64_t extent) const;
 
+  // The index of the piece that holds `element`; what does not fit int64 counts
+  // as its greatest value.
+  // REQUIRES: element >= 0; for explicit bounds also element < bounds().back().
+  int64_t PieceWith(int64_t element) const;
+
+  // The most that one of `parts` pieces of [0, extent) holds.
+  // REQUIRES: parts >= 1; for explicit bounds exactly as many as there are.
+  int64_t LargestPiece(int64_t parts, int64_t extent) const;
+
   // True if `parts` pieces hold all of [0, extent), and, for explicit bounds,
   // there are exactly `parts`.
   bool Covers(int64_t parts, int64_t extent) const;

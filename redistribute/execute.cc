@@ -4,12 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/device/device.h"
+#include "tessera/placement/region.h"
+#include "tessera/redistribute/exchange.h"
 #include "tessera/redistribute/storage.h"
 #include "tessera/tensor/index.h"
 
@@ -20,6 +25,7 @@ using internal::Storage;
 
 absl::Status CheckView(absl::string_view what, const TensorView& view,
                        const Layout& layout, int rank) {
+  if (!layout.mesh().Contains(rank)) return absl::OkStatus();
   const TensorMeta wanted = layout.LocalMeta(rank);
   if (view.meta() == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -31,12 +37,53 @@ absl::Status CheckView(absl::string_view what, const TensorView& view,
 // Plans may come from elsewhere than MakePlan.
 absl::Status CheckSteps(const Plan& plan) {
   for (const Step& step : plan.steps()) {
-    if (step.kind == StepKind::kRelabel || step.axes.size() == 1) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("redistribute: step ", step.Name(),
-                     " goes over several mesh axes, want one axis a step"));
+    const bool takes_any_axes =
+        step.kind == StepKind::kRelabel || step.kind == StepKind::kExchange;
+    const bool takes_several = Communicates(step.kind) && !step.axes.empty();
+    if (takes_any_axes || takes_several || step.axes.size() == 1) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "redistribute: want one mesh axis in a local step and at least one in "
+        "a collective, found ",
+        step.Name()));
   }
   return absl::OkStatus();
+}
+
+// How a collective over `axes` cuts a dim of `extent`: the axes one after the
+// other, the first of them major.
+ExtentSplit NestedSplit(int64_t extent, const DeviceMesh& mesh,
+                        absl::Span<const int> axes) {
+  std::vector<int64_t> sizes = {extent};
+  for (int axis : axes) {
+    const int64_t parts = mesh.axis(axis).size;
+    std::vector<int64_t> finer;
+    finer.reserve(sizes.size() * parts);
+    for (int64_t size : sizes) {
+      for (int64_t i = 0; i < parts; ++i) {
+        finer.push_back(CeilSplit(size, parts, i).size());
+      }
+    }
+    sizes = std::move(finer);
+  }
+  const int64_t parts = static_cast<int64_t>(sizes.size());
+  bool is_ceil = true;
+  for (int64_t i = 0; i < parts && is_ceil; ++i) {
+    is_ceil = sizes[i] == CeilSplit(extent, parts, i).size();
+  }
+  return is_ceil ? ExtentSplit() : ExtentSplit::Explicit(sizes).value();
+}
+
+// The messages of one rank as a group knows them: `local` holds `region`.
+std::vector<Transfer> TransfersOf(
+    absl::Span<const internal::BoxMessage> messages, const TensorView& local,
+    const Region& region, const absl::flat_hash_map<int, int>& group_ranks) {
+  std::vector<Transfer> transfers;
+  transfers.reserve(messages.size());
+  for (const internal::BoxMessage& message : messages) {
+    transfers.push_back({group_ranks.at(message.peer),
+                         internal::PartOf(local, region, message.box)});
+  }
+  return transfers;
 }
 
 // x op identity is x, bit for bit: x + -0.0 keeps the sign of zeros. Sum and
@@ -52,14 +99,10 @@ bool AllKeepTheValue(ReduceOp op) {
 // One rank's way through a plan.
 class PlanRun {
  public:
-  // REQUIRES: the views are those of this rank; `coords` are its own.
-  PlanRun(MeshCoords coords, const TensorView& source, const TensorView& target,
-          CommSet& comms, Stream& stream)
-      : coords_(std::move(coords)),
-        target_(target),
-        comms_(comms),
-        stream_(stream),
-        value_(source) {}
+  // REQUIRES: the views are those of this rank.
+  PlanRun(const TensorView& source, const TensorView& target, CommSet& comms,
+          Stream& stream)
+      : target_(target), comms_(comms), stream_(stream), value_(source) {}
   ~PlanRun() { workspace_.ResetAfter(stream_); }
   PlanRun(const PlanRun&) = delete;
   PlanRun& operator=(const PlanRun&) = delete;
@@ -67,15 +110,22 @@ class PlanRun {
   absl::Status Run(const Plan& plan) {
     const std::vector<Storage> storage = internal::StorageOfSteps(plan.steps());
     for (size_t i = 0; i < storage.size(); ++i) {
-      TESSERA_RETURN_IF_ERROR(RunStep(plan.steps()[i], storage[i]));
+      const Step& step = plan.steps()[i];
+      if (!Contains(step.before) && !Contains(step.after)) continue;
+      TESSERA_RETURN_IF_ERROR(RunStep(step, storage[i]));
     }
     // Without a step that writes, the value is in the source still.
     const bool in_source =
         storage.empty() || storage.back() == Storage::kSource;
-    return in_source ? Copy(target_, value_) : absl::OkStatus();
+    return in_source && Contains(plan.target()) ? Copy(target_, value_)
+                                                : absl::OkStatus();
   }
 
  private:
+  bool Contains(const Layout& layout) const {
+    return layout.mesh().Contains(comms_.rank());
+  }
+
   absl::Status RunStep(const Step& step, Storage storage) {
     switch (storage) {
       case Storage::kSource:
@@ -124,7 +174,7 @@ class PlanRun {
       case StepKind::kAllToAll:
         return Communicate(step, out);
       case StepKind::kExchange:
-        break;
+        return Exchange(step, out);
     }
     return absl::OkStatus();
   }
@@ -135,23 +185,58 @@ class PlanRun {
         comms_.Get(step.before.mesh(), step.axes, stream_));
     const Placement& before = step.before.placement(step.axes.front());
     const Placement& after = step.after.placement(step.axes.front());
+    const auto split = [&](const TensorView& whole, int dim) {
+      return NestedSplit(whole.shape().extent(dim), step.before.mesh(),
+                         step.axes);
+    };
     switch (step.kind) {
       case StepKind::kAllGather:
-        return group->AllGather(value_, out, before.dim());
+        return group->AllGather(value_, out, before.dim(),
+                                split(out, before.dim()));
       case StepKind::kReduceScatter:
-        return group->ReduceScatter(before.op(), value_, out, after.dim());
+        return group->ReduceScatter(before.op(), value_, out, after.dim(),
+                                    split(value_, after.dim()));
       case StepKind::kAllReduce:
         return group->AllReduce(before.op(), value_, out);
       default:
-        return group->AllToAll(value_, after.dim(), {}, out, before.dim(), {});
+        return group->AllToAll(value_, after.dim(), split(value_, after.dim()),
+                               out, before.dim(), split(out, before.dim()));
     }
+  }
+
+  absl::Status Exchange(const Step& step, const TensorView& out) {
+    TESSERA_ASSIGN_OR_RETURN(Communicator * group, ExchangeGroup(step));
+    absl::flat_hash_map<int, int> group_ranks;
+    for (int rank : group->members()) {
+      group_ranks.emplace(rank, static_cast<int>(group_ranks.size()));
+    }
+    const Region had = step.before.RegionOf(comms_.rank());
+    const Region has = step.after.RegionOf(comms_.rank());
+    const internal::RankExchange parts =
+        internal::ExchangeOf(step, comms_.rank());
+    for (const internal::Box& box : parts.kept) {
+      TESSERA_RETURN_IF_ERROR(Copy(internal::PartOf(out, has, box),
+                                   internal::PartOf(value_, had, box)));
+    }
+    return group->SendRecv(TransfersOf(parts.sends, value_, had, group_ranks),
+                           TransfersOf(parts.receives, out, has, group_ranks));
+  }
+
+  // One group per set of axes, in whichever order a step names them.
+  absl::StatusOr<Communicator*> ExchangeGroup(const Step& step) {
+    if (step.before.mesh() != step.after.mesh()) {
+      return comms_.GetUnion(step.before.mesh(), step.after.mesh(), stream_);
+    }
+    MeshCoords axes(step.axes.begin(), step.axes.end());
+    absl::c_sort(axes);
+    return comms_.Get(step.before.mesh(), axes, stream_);
   }
 
   absl::Status Fill(const Step& step, const TensorView& out) {
     const int axis = step.axes.front();
     const ReduceOp op = step.after.placement(axis).op();
     const bool was_shard = step.before.placement(axis).is_shard();
-    const bool keeps = AllKeepTheValue(op) || coords_[axis] == 0;
+    const bool keeps = AllKeepTheValue(op) || CoordinateAlong(step) == 0;
     if (!was_shard && keeps) return Copy(out, value_);
     TESSERA_RETURN_IF_ERROR(
         stream_.device().kernels().Fill(stream_, out, IdentityOf(op)));
@@ -173,9 +258,14 @@ class PlanRun {
     const Placement& before = step.before.placement(axis);
     const int dim =
         before.is_shard() ? before.dim() : step.after.placement(axis).dim();
-    return whole.Slice(
-        dim, CeilSplit(whole.shape().extent(dim),
-                       step.before.mesh().axis(axis).size, coords_[axis]));
+    return whole.Slice(dim, CeilSplit(whole.shape().extent(dim),
+                                      step.before.mesh().axis(axis).size,
+                                      CoordinateAlong(step)));
+  }
+
+  // This rank's coordinate along the step's axis.
+  int CoordinateAlong(const Step& step) const {
+    return (*step.before.mesh().CoordsOf(comms_.rank()))[step.axes.front()];
   }
 
   absl::Status Copy(const TensorView& out, const TensorView& in) {
@@ -183,7 +273,6 @@ class PlanRun {
     return stream_.device().kernels().Copy(stream_, out, in);
   }
 
-  const MeshCoords coords_;
   const TensorView target_;
   CommSet& comms_;
   Stream& stream_;
@@ -196,12 +285,10 @@ class PlanRun {
 absl::Status Execute(const Plan& plan, const TensorView& source,
                      const TensorView& target, CommSet& comms, Stream& stream) {
   const int rank = comms.rank();
-  const std::optional<MeshCoords> coords = plan.source().mesh().CoordsOf(rank);
-  if (!coords.has_value()) return absl::OkStatus();
   TESSERA_RETURN_IF_ERROR(CheckSteps(plan));
   TESSERA_RETURN_IF_ERROR(CheckView("source", source, plan.source(), rank));
   TESSERA_RETURN_IF_ERROR(CheckView("target", target, plan.target(), rank));
-  return PlanRun(*coords, source, target, comms, stream).Run(plan);
+  return PlanRun(source, target, comms, stream).Run(plan);
 }
 
 }  // namespace tessera

@@ -16,14 +16,18 @@ namespace tessera {
 // stream's device under the tag "workspace", never more than
 // plan.workspace_bytes() at a time, and freed in stream order.
 //
-// COLLECTIVE over the plan's mesh: all of its ranks execute equal plans in the
-// same order. A rank outside the mesh has nothing to do, may call with empty
-// views, and is not waited for. After an error the target's content is
-// undefined and the error stays in the stream.
+// REQUIRES: Verify(plan) is OK, as it is for what MakePlan makes.
 //
-// ERRORS: Unimplemented for a step over several mesh axes, which MakePlan makes
-// none of; InvalidArgument where a view's meta is not the layout's, naming
-// both; ResourceExhausted; those of Communicator and Stream.
+// COLLECTIVE over the plan's mesh: all of its ranks execute equal plans in the
+// same order. Where an exchange leads from one mesh to another, over the ranks
+// of both; a rank of one of them takes its steps alone, and the view of a
+// layout on a mesh without the rank is not looked at. A rank outside has
+// nothing to do, may call with empty views, and is not waited for. After an
+// error the target's content is undefined and the error stays in the stream.
+//
+// ERRORS: Unimplemented for a slice, fill or scale over several mesh axes,
+// which MakePlan makes none of; InvalidArgument where a view's meta is not the
+// layout's, naming both; ResourceExhausted; those of Communicator and Stream.
 absl::Status Execute(const Plan& plan, const TensorView& source,
                      const TensorView& target, CommSet& comms, Stream& stream);
 

@@ -178,10 +178,7 @@ int64_t Plan::workspace_bytes() const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     if (storage[i] != internal::Storage::kNewBuffer) continue;
     const Layout& layout = steps_[i].after;
-    // Beside a ragged cut no step changes what ranks hold, so that none needs
-    // a buffer: the largest region is that at coordinate 0.
-    const int64_t bytes =
-        layout.LargestRegion().num_elements() * SizeOf(layout.dtype());
+    const int64_t bytes = layout.MostElements() * SizeOf(layout.dtype());
     most = std::max(most, SaturatingAdd(held, bytes));
     held = bytes;
   }

@@ -48,6 +48,12 @@ bool Communicates(StepKind kind);
 // a collective over n ranks counts n - 1 messages. Bytes are those of the
 // direct algorithm, in which every rank gets each piece from its owner. What
 // does not fit int64 counts as its greatest value.
+//
+// An exchange may lead to a layout on another mesh. It names all axes of
+// before's mesh along which elements may move, maybe none; their order decides
+// which replicas send. It counts the bytes that a rank does not hold before,
+// and one message for each rank that it gets any from; the figures of a step
+// may be bounds above these.
 struct Step {
   StepKind kind = StepKind::kRelabel;
   absl::InlinedVector<int, 2> axes;  // mesh axes of `before`
@@ -84,9 +90,10 @@ class Plan {
 
   // The most bytes that one rank needs for what lies between source and
   // target: all that is live during a step but is neither. At most two buffers
-  // are, what a step reads and what it writes; steps that leave a rank its
-  // elements work in place, slices of the source are views of it, and the last
-  // steps work in the target.
+  // are, what a step reads and what it writes, each counted as on the rank that
+  // holds most of it; steps that leave a rank its elements work in place,
+  // slices of the source are views of it, and the last steps work in the
+  // target.
   int64_t workspace_bytes() const;
 
   // An xxh3 hash of what the plan does: of mesh, tensor, source, target and,

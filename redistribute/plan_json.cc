@@ -28,14 +28,18 @@ double Microseconds(int64_t time_ps) {
 OrderedJson StepToJson(const Step& step) {
   OrderedJson axes = OrderedJson::array();
   for (int axis : step.axes) axes.push_back(step.before.mesh().axis(axis).name);
-  return {{"kind", std::string(StepKindName(step.kind))},
-          {"axes", std::move(axes)},
-          {"before", step.before.PlacementsToString()},
-          {"after", step.after.PlacementsToString()},
-          {"bytes_received", step.bytes_received},
-          {"messages", step.messages},
-          {"time_us", Microseconds(step.time_ps)},
-          {"time_ps", step.time_ps}};
+  OrderedJson json = {{"kind", std::string(StepKindName(step.kind))},
+                      {"axes", std::move(axes)},
+                      {"before", step.before.PlacementsToString()},
+                      {"after", step.after.PlacementsToString()},
+                      {"bytes_received", step.bytes_received},
+                      {"messages", step.messages},
+                      {"time_us", Microseconds(step.time_ps)},
+                      {"time_ps", step.time_ps}};
+  if (step.after.mesh() != step.before.mesh()) {
+    json["mesh"] = step.after.mesh().ToString();
+  }
+  return json;
 }
 
 OrderedJson DocumentOf(const Plan& plan) {
@@ -61,6 +65,8 @@ class Value {
   // LIFETIME: borrows `json`.
   Value(const Json& json, std::string name)
       : json_(&json), name_(std::move(name)) {}
+
+  bool Has(const char* key) const { return json_->contains(key); }
 
   absl::StatusOr<Value> Member(const char* key) const {
     if (!json_->is_object()) return Error("an object");
@@ -178,23 +184,31 @@ auto ParseMember(const Value& object, const char* key, Parse parse)
   return result;
 }
 
-absl::StatusOr<Layout> ReadSource(const Value& document) {
+absl::StatusOr<DeviceMesh> ReadMesh(const Value& object) {
+  return ParseMember(object, "mesh", [](const std::string& text) {
+    return DeviceMesh::Parse(text);
+  });
+}
+
+absl::StatusOr<Layout> ReadLayout(const Value& object, const char* key,
+                                  const TensorMeta& meta,
+                                  const DeviceMesh& mesh) {
   TESSERA_ASSIGN_OR_RETURN(
-      const DeviceMesh mesh,
-      ParseMember(document, "mesh", [](const std::string& text) {
-        return DeviceMesh::Parse(text);
-      }));
+      const Layout replicated,
+      Layout::Create(meta, mesh, Placements(mesh.num_axes())));
+  return ParseMember(object, key, [&](const std::string& text) {
+    return replicated.With(text);
+  });
+}
+
+absl::StatusOr<Layout> ReadSource(const Value& document) {
+  TESSERA_ASSIGN_OR_RETURN(const DeviceMesh mesh, ReadMesh(document));
   TESSERA_ASSIGN_OR_RETURN(
       const TensorMeta meta,
       ParseMember(document, "tensor", [](const std::string& text) {
         return TensorMeta::Parse(text);
       }));
-  TESSERA_ASSIGN_OR_RETURN(
-      const Layout replicated,
-      Layout::Create(meta, mesh, Placements(mesh.num_axes())));
-  return ParseMember(document, "source", [&](const std::string& text) {
-    return replicated.With(text);
-  });
+  return ReadLayout(document, "source", meta, mesh);
 }
 
 absl::StatusOr<StepKind> ReadKind(const Value& value) {
@@ -205,11 +219,13 @@ absl::StatusOr<StepKind> ReadKind(const Value& value) {
   return *kind;
 }
 
-absl::StatusOr<MeshCoords> ReadAxes(const Value& value,
+absl::StatusOr<MeshCoords> ReadAxes(const Value& value, StepKind kind,
                                     const DeviceMesh& mesh) {
   TESSERA_ASSIGN_OR_RETURN(const Value axes, value.Member("axes"));
   TESSERA_ASSIGN_OR_RETURN(const size_t length, axes.Length());
-  if (length == 0) return axes.Error("at least one axis");
+  if (length == 0 && kind != StepKind::kExchange) {
+    return axes.Error("at least one axis");
+  }
   std::vector<std::string> names;
   for (size_t i = 0; i < length; ++i) {
     TESSERA_ASSIGN_OR_RETURN(std::string name, axes.Element(i).Text());
@@ -225,13 +241,15 @@ absl::StatusOr<Step> ReadStep(const Value& value, const Layout& before) {
   Step step;
   TESSERA_ASSIGN_OR_RETURN(step.kind, ReadKind(value));
   TESSERA_ASSIGN_OR_RETURN(const MeshCoords axes,
-                           ReadAxes(value, before.mesh()));
+                           ReadAxes(value, step.kind, before.mesh()));
   step.axes.assign(axes.begin(), axes.end());
   step.before = before;
-  TESSERA_ASSIGN_OR_RETURN(
-      step.after, ParseMember(value, "after", [&](const std::string& text) {
-        return before.With(text);
-      }));
+  DeviceMesh mesh = before.mesh();
+  if (value.Has("mesh")) {
+    TESSERA_ASSIGN_OR_RETURN(mesh, ReadMesh(value));
+  }
+  TESSERA_ASSIGN_OR_RETURN(step.after,
+                           ReadLayout(value, "after", before.meta(), mesh));
   TESSERA_ASSIGN_OR_RETURN(step.bytes_received,
                            FigureOf(value, "bytes_received"));
   TESSERA_ASSIGN_OR_RETURN(step.messages, FigureOf(value, "messages"));

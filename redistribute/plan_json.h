@@ -37,9 +37,11 @@ namespace tessera {
 //   }
 //
 // Layouts are as in Layout::ToString, less the tensor; times in picoseconds
-// are exact, those in microseconds for people.
+// are exact, those in microseconds for people. `mesh` is the source's; a step
+// that leads to another mesh has a "mesh" of its own, that of its `after`.
 
-// REQUIRES: all layouts of the plan are of one tensor on one mesh.
+// REQUIRES: all layouts of the plan are of one tensor, and every step begins
+// where the one in front of it ends.
 std::string PlanToJson(const Plan& plan);
 
 // The inverse of PlanToJson. Reads what PlanToJson writes and nothing else,

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/redistribute/exchange.h"
 #include "tessera/tensor/index.h"
 #include "tessera/tensor/reduce_op.h"
 
@@ -79,17 +80,6 @@ Interval PieceOf(Interval whole, int64_t extent, const DeviceMesh& mesh,
   return whole.empty() ? Interval{extent, extent} : whole;
 }
 
-// The most elements that a rank holds: a ragged piece is the largest where the
-// box that it is cut from is.
-int64_t MostElements(const Layout& layout) {
-  int64_t most = 0;
-  ForEachCoords(layout.mesh(), layout.RaggedAxes(),
-                [&](const MeshCoords& coords) {
-                  most = std::max(most, layout.RegionAt(coords).num_elements());
-                });
-  return most;
-}
-
 // The changes along an axis that steps of a kind are for.
 absl::string_view ChangesOf(StepKind kind) {
   switch (kind) {
@@ -110,7 +100,7 @@ absl::string_view ChangesOf(StepKind kind) {
     case StepKind::kAllToAll:
       return "S(d) -> S(e) with d != e";
     case StepKind::kExchange:
-      return "no Partial before and after";
+      return "nothing Partial before and after";
   }
   return "a known kind of step";
 }
@@ -137,7 +127,7 @@ bool MakesChangeOf(StepKind kind, const Placement& from, const Placement& to) {
     case StepKind::kAllToAll:
       return from.is_shard() && to.is_shard() && from != to;
     case StepKind::kExchange:
-      return false;  // not supported yet
+      return !from.is_partial() && !to.is_partial();
   }
   return false;
 }
@@ -155,6 +145,7 @@ class StepProof {
   absl::Status Run() const {
     TESSERA_RETURN_IF_ERROR(CheckTensor());
     TESSERA_RETURN_IF_ERROR(CheckNamedAxes());
+    if (IsExchange()) return RunExchange();
     TESSERA_RETURN_IF_ERROR(CheckOtherAxes());
     TESSERA_RETURN_IF_ERROR(CheckChanges());
     TESSERA_RETURN_IF_ERROR(CheckRaggedCuts());
@@ -171,6 +162,7 @@ class StepProof {
   }
 
   bool IsRelabel() const { return step_.kind == StepKind::kRelabel; }
+  bool IsExchange() const { return step_.kind == StepKind::kExchange; }
   bool Names(int axis) const { return absl::c_linear_search(step_.axes, axis); }
   // True if a named axis shards `dim` in `layout`.
   bool NamedAxisShards(const Layout& layout, int dim) const {
@@ -180,16 +172,20 @@ class StepProof {
   }
 
   absl::Status CheckTensor() const {
-    if (before_.meta() == after_.meta() && mesh_ == after_.mesh()) {
+    const bool is_one_mesh = mesh_ == after_.mesh();
+    if (before_.meta() == after_.meta() && (is_one_mesh || IsExchange())) {
       return absl::OkStatus();
     }
-    return Error("want one tensor on one mesh, found ", before_.ToString(),
-                 " on '", mesh_.ToString(), "' and ", after_.ToString(),
-                 " on '", after_.mesh().ToString(), "'");
+    return Error("want one tensor", IsExchange() ? "" : " on one mesh",
+                 ", found ", before_.ToString(), " on '", mesh_.ToString(),
+                 "' and ", after_.ToString(), " on '", after_.mesh().ToString(),
+                 "'");
   }
 
   absl::Status CheckNamedAxes() const {
-    if (step_.axes.empty()) return Error("want at least one axis, found none");
+    if (step_.axes.empty() && !IsExchange()) {
+      return Error("want at least one axis, found none");
+    }
     for (size_t i = 0; i < step_.axes.size(); ++i) {
       const int axis = step_.axes[i];
       if (axis < 0 || axis >= mesh_.num_axes()) {
@@ -206,6 +202,50 @@ class StepProof {
       }
     }
     return absl::OkStatus();
+  }
+
+  // The messages make everything of `before`: only who takes part, and how
+  // much they get, may be wrong.
+  absl::Status RunExchange() const {
+    for (const Layout* layout : {&before_, &after_}) {
+      if (!layout->HasPartial()) continue;
+      return Error("want ", ChangesOf(step_.kind), ", found ",
+                   layout->PlacementsToString());
+    }
+    MeshCoords named(step_.axes.begin(), step_.axes.end());
+    absl::c_sort(named);
+    const MeshCoords wanted = internal::ExchangeAxes(before_, after_);
+    if (named != wanted) {
+      return Error("want all axes along which elements may move, ",
+                   FormatAxes(wanted), ", found ", FormatAxes(named));
+    }
+    return CheckExchangeFigures();
+  }
+
+  absl::Status CheckExchangeFigures() const {
+    constexpr int kMostRanks = 4096;
+    if (std::max(mesh_.size(), after_.mesh().size()) > kMostRanks) {
+      return absl::OkStatus();
+    }
+    const internal::ReceivedMost most = internal::MostReceived(before_, after_);
+    const int64_t bytes = SaturatingMul(most.elements, SizeOf(before_.dtype()));
+    if (step_.bytes_received < bytes) {
+      return Error("want at least ", bytes, " bytes received, found ",
+                   step_.bytes_received);
+    }
+    if (step_.messages < most.cells) {
+      return Error("want at least ", most.cells, " messages, found ",
+                   step_.messages);
+    }
+    return absl::OkStatus();
+  }
+
+  // "(dp,tp)"
+  std::string FormatAxes(absl::Span<const int> axes) const {
+    const auto format = [&](std::string* out, int axis) {
+      absl::StrAppend(out, mesh_.axis(axis).name);
+    };
+    return absl::StrCat("(", absl::StrJoin(axes, ",", format), ")");
   }
 
   absl::Status CheckOtherAxes() const {
@@ -332,12 +372,12 @@ class StepProof {
       case StepKind::kAllReduce: {
         // Others' addends to one's own piece, then everybody else's piece; the
         // first member has the largest.
-        const int64_t all = MostElements(before_);
+        const int64_t all = before_.MostElements();
         const int64_t own = CeilSplit(all, GroupSize(), 0).size();
         return SaturatingAdd(SaturatingMul(own, GroupSize() - 1), all - own);
       }
       case StepKind::kReduceScatter:
-        return SaturatingMul(MostElements(after_), GroupSize() - 1);
+        return SaturatingMul(after_.MostElements(), GroupSize() - 1);
       case StepKind::kAllGather:
       case StepKind::kAllToAll:
         return MostJoined();

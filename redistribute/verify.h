@@ -17,7 +17,7 @@ namespace tessera {
 //
 //   chain    The first step begins at the source, every other where the one in
 //            front of it ends, the last ends at the target; all with one
-//            tensor on one mesh.
+//            tensor, on one mesh but where an exchange leads to another.
 //   axes     A step names axes of the mesh, each once; one that communicates
 //            names none of size 1. Along other axes placements stay, and so
 //            does the order in which these cut each dim.
@@ -32,6 +32,16 @@ namespace tessera {
 //   figures  Bytes and messages are what Step says they are, for collectives
 //            as Communicator issues them. Times are not checked.
 //
+// An exchange moves whatever `after` wants of what `before` has, so that of
+// these rules it has its own:
+//
+//   axes     It names all axes along which elements may move (exchange.h), in
+//            any order, which may be none.
+//   change   Nothing is Partial before and after.
+//   figures  Bytes and messages are at least what Step says they are, where
+//            neither mesh has more than 4096 ranks; beyond that they are not
+//            checked.
+//
 // Nothing else has to be checked for: layouts do not mix ops that do not
 // commute, nor average integers.
 //
@@ -39,7 +49,9 @@ namespace tessera {
 // dim, what is wanted and what is found.
 // COST: per step, for each dim that named axes shard before or after it, the
 // product of the sizes of all axes that shard that dim before or after; beside
-// a ragged cut that of its axes too. No work grows with other axes.
+// a ragged cut that of its axes too. No work grows with other axes. For an
+// exchange, as far as its figures are checked, per rank the number of ranks
+// that it gets something from.
 absl::Status Verify(const Plan& plan);
 
 }  // namespace tessera

@@ -129,13 +129,10 @@ bool AllKeepTheValue(ReduceOp op) {
 // One step, from what ranks hold to what they shall hold.
 class StepRun {
  public:
-  // REQUIRES: the step's layouts are of one tensor on one mesh, its axes are
-  // of this mesh, one at least.
+  // REQUIRES: the step passes CheckStep.
   StepRun(const Step& step, Pieces& before)
       : step_(step),
         mesh_(step.before.mesh()),
-        from_(step.before.placement(step.axes.front())),
-        to_(step.after.placement(step.axes.front())),
         ranks_(AllCoords(mesh_)),
         before_(before) {}
 
@@ -171,7 +168,7 @@ class StepRun {
       case StepKind::kAllReduce:
         return Reduce(rank, element, out);
       case StepKind::kExchange:
-        break;
+        return Exchange(rank, element, out);
     }
     return absl::InvalidArgumentError("want a known kind of step");
   }
@@ -189,7 +186,7 @@ class StepRun {
   }
 
   absl::Status Reduce(int rank, int64_t element, const TensorView& out) {
-    if (!from_.is_partial()) {
+    if (!From().is_partial()) {
       return absl::InvalidArgumentError("want something Partial to reduce");
     }
     std::vector<TensorView> addends;
@@ -200,33 +197,46 @@ class StepRun {
       }
       addends.push_back(before_[member].At(element));
     }
-    ReduceElements(from_.op(), out, addends);
+    ReduceElements(From().op(), out, addends);
     return absl::OkStatus();
+  }
+
+  // On one mesh the element is in the rank's group, else anywhere.
+  absl::Status Exchange(int rank, int64_t element, const TensorView& out) {
+    if (step_.before.HasPartial() || step_.after.HasPartial()) {
+      return absl::InvalidArgumentError("want nothing Partial to exchange");
+    }
+    if (mesh_ == step_.after.mesh()) {
+      return CopyFromOneOf(GroupOf(rank), element, out);
+    }
+    std::vector<int> everybody(ranks_.size());
+    absl::c_iota(everybody, 0);
+    return CopyFromOneOf(everybody, element, out);
   }
 
   // Of a shard the owner keeps the value, of a replica one rank or all.
   absl::Status Fill(int rank, int64_t element, const TensorView& out) {
-    if (!to_.is_partial()) {
+    if (!To().is_partial()) {
       return absl::InvalidArgumentError("want something Partial to fill");
     }
-    const bool keeps = from_.is_shard()
+    const bool keeps = From().is_shard()
                            ? before_[rank].Holds(element)
-                           : AllKeepTheValue(to_.op()) || IsFirstOfGroup(rank);
+                           : AllKeepTheValue(To().op()) || IsFirstOfGroup(rank);
     if (keeps) return CopyFromOneOf({rank}, element, out);
-    FillElements(out, to_.op() == ReduceOp::kProduct ? 1.0 : -0.0);
+    FillElements(out, To().op() == ReduceOp::kProduct ? 1.0 : -0.0);
     return absl::OkStatus();
   }
 
   absl::Status Scale(int rank, int64_t element, const TensorView& out) {
-    const bool is_scaling = from_.is_partial() && to_.is_partial() &&
-                            from_ != to_ && IsLinear(from_.op()) &&
-                            IsLinear(to_.op());
+    const bool is_scaling = From().is_partial() && To().is_partial() &&
+                            From() != To() && IsLinear(From().op()) &&
+                            IsLinear(To().op());
     if (!is_scaling) {
       return absl::InvalidArgumentError("want a sum and an average to scale");
     }
     TESSERA_RETURN_IF_ERROR(CopyFromOneOf({rank}, element, out));
     const double size = static_cast<double>(GroupOf(rank).size());
-    ScaleElements(out, to_.op() == ReduceOp::kAvg ? size : 1.0 / size);
+    ScaleElements(out, To().op() == ReduceOp::kAvg ? size : 1.0 / size);
     return absl::OkStatus();
   }
 
@@ -253,10 +263,17 @@ class StepRun {
   }
   bool IsFirstOfGroup(int rank) const { return GroupOf(rank).front() == rank; }
 
+  // The change along the first of the named axes. Not for exchanges, which may
+  // name none.
+  const Placement& From() const {
+    return step_.before.placement(step_.axes.front());
+  }
+  const Placement& To() const {
+    return step_.after.placement(step_.axes.front());
+  }
+
   const Step& step_;
   const DeviceMesh& mesh_;
-  const Placement& from_;
-  const Placement& to_;
   const std::vector<MeshCoords> ranks_;
   Pieces& before_;
 };
@@ -275,14 +292,17 @@ absl::Status CheckStep(const Layout& at, const Step& step) {
     return absl::InvalidArgumentError(absl::StrCat(
         "ranks hold ", at.ToString(), ", want ", step.before.ToString()));
   }
-  if (step.before.meta() != step.after.meta() ||
-      step.before.mesh() != step.after.mesh()) {
-    return absl::InvalidArgumentError("want one tensor on one mesh");
+  const bool is_exchange = step.kind == StepKind::kExchange;
+  if (step.before.meta() != step.after.meta()) {
+    return absl::InvalidArgumentError("want one tensor");
+  }
+  if (!is_exchange && step.before.mesh() != step.after.mesh()) {
+    return absl::InvalidArgumentError("want one mesh but for an exchange");
   }
   const bool are_axes = absl::c_all_of(step.axes, [&](int axis) {
     return axis >= 0 && axis < step.before.mesh().num_axes();
   });
-  if (step.axes.empty() || !are_axes) {
+  if ((step.axes.empty() && !is_exchange) || !are_axes) {
     return absl::InvalidArgumentError("want axes of the mesh");
   }
   return absl::OkStatus();
@@ -301,10 +321,8 @@ absl::Status ExecuteReference(const Plan& plan,
                               absl::Span<const TensorView> targets) {
   TESSERA_RETURN_IF_ERROR(CheckViews("source", plan.source(), sources));
   TESSERA_RETURN_IF_ERROR(CheckViews("target", plan.target(), targets));
-  const std::vector<MeshCoords> ranks = AllCoords(plan.source().mesh());
-
   Pieces pieces = MakePieces(plan.source());
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (size_t i = 0; i < sources.size(); ++i) {
     CopyElements(pieces[i].As(sources[i].meta()), sources[i]);
   }
   const Layout* at = &plan.source();
@@ -322,7 +340,7 @@ absl::Status ExecuteReference(const Plan& plan,
                                                    at->ToString(), ", want ",
                                                    plan.target().ToString()));
   }
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (size_t i = 0; i < targets.size(); ++i) {
     CopyElements(targets[i], pieces[i].As(targets[i].meta()));
   }
   return absl::OkStatus();

@@ -9,13 +9,15 @@
 namespace tessera::testing {
 
 // Applies `plan` to values, for all ranks at once, on the calling thread:
-// reads `sources`, writes `targets`, one view per rank in row-major order of
-// mesh coordinates, in host memory, any strides.
+// reads `sources`, writes `targets`, one view per rank of the source's and of
+// the target's mesh in row-major order of mesh coordinates, in host memory, any
+// strides.
 //
 // Slow and obvious. A step gives each rank, element by element, what `after`
 // says that it holds: elements are known by their place in the tensor, as
 // Layout::RegionAt has it; they come from the rank itself or, where the step
-// communicates, from wherever in its group they are; reductions go through
+// communicates, from wherever in its group they are, or, in an exchange between
+// two meshes, on the mesh that is left; reductions go through
 // ReduceElements in ascending group order. The bits are those of Execute on
 // the local backend. There are no communicators, streams, views of pieces or
 // offsets in messages that could be wrong.

@@ -87,6 +87,28 @@ TEST(CommSet, MakesOneCommunicatorPerGroupAndStream) {
   }));
 }
 
+TEST(CommSet, UnionsHoldTheRanksOfBothMeshesAscending) {
+  const DeviceMesh columns = Mesh("x=2:1,y=2:2");
+  const DeviceMesh behind = Mesh("z=2:3@3");
+  ASSERT_OK(RunLocalRanks(8, [&](LocalRank& rank) -> absl::Status {
+    const auto get = [&](const DeviceMesh& a, const DeviceMesh& b) {
+      return rank.comms.GetUnion(a, b, rank.stream);
+    };
+    if (!columns.Contains(rank.rank) && !behind.Contains(rank.rank)) {
+      EXPECT_THAT(get(columns, behind),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr("this rank is not a member")));
+      return absl::OkStatus();
+    }
+    TESSERA_ASSIGN_OR_RETURN(Communicator* const both, get(columns, behind));
+    TESSERA_ASSIGN_OR_RETURN(Communicator* const again, get(columns, behind));
+    EXPECT_EQ(both, again);
+    EXPECT_EQ(both->name(), "x=2:1,y=2:2+z=2:3@3");
+    EXPECT_THAT(both->members(), ElementsAre(0, 1, 2, 3, 6));
+    return CheckConnected(*both);
+  }));
+}
+
 TEST(CommSet, AxesOfOneRankNeedNobody) {
   ASSERT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
     if (rank.rank == 1) return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "tessera/placement/placement.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <sstream>
@@ -62,6 +63,7 @@ TEST(RaggedCutTest, PiecesAreClippedToTheExtent) {
         Affine(-4, 3), Affine(-100, 7), Affine(0, 100)}) {
     const int64_t parts = cut.is_affine() ? 12 : cut.bounds().size() - 1;
     for (int64_t extent = 0; extent <= 10; ++extent) {
+      int64_t largest = 0;
       for (int64_t index = 0; index < parts; ++index) {
         const int64_t begin = cut.is_affine() ? cut.first() + index * cut.step()
                                               : cut.bounds()[index];
@@ -75,7 +77,11 @@ TEST(RaggedCutTest, PiecesAreClippedToTheExtent) {
         ASSERT_EQ(piece.size(), static_cast<int64_t>(wanted.size()))
             << cut.ToString() << " at " << index << " of " << extent;
         EXPECT_EQ(piece.begin, wanted.empty() ? extent : wanted.front());
+        for (int64_t k : wanted) EXPECT_EQ(cut.PieceWith(k), index);
+        largest = std::max(largest, piece.size());
       }
+      EXPECT_EQ(cut.LargestPiece(parts, extent), largest)
+          << cut.ToString() << " of " << extent;
     }
   }
 }
@@ -98,6 +104,9 @@ TEST(RaggedCutTest, DoesNotOverflowAtTheLimit) {
   EXPECT_EQ(Affine(kMin, kMax).Piece(1, 10), (Interval{0, 10}));
   EXPECT_EQ(Affine(0, kMax).Piece(kMax - 1, kMax), (Interval{kMax, kMax}));
   EXPECT_EQ(Affine(0, kMax).Piece(0, kMax), (Interval{0, kMax}));
+  EXPECT_EQ(Affine(kMin, 1).PieceWith(0), kMax);
+  EXPECT_EQ(Affine(kMin, kMax).PieceWith(kMax), 2);
+  EXPECT_EQ(Affine(kMin, 1).LargestPiece(4, 0), 0);
   EXPECT_TRUE(Affine(kMin, kMax).Covers(3, kMax - 4));
   EXPECT_FALSE(Affine(kMin, kMax).Covers(2, kMax));
   EXPECT_FALSE(Affine(kMin, 1).Covers(kMax, 1));

@@ -2,7 +2,6 @@
 // compared with the reference, exactly.
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,12 +12,15 @@
 #include "tessera/redistribute/planner.h"
 #include "tests/redistribute/all_layouts.h"
 #include "tests/redistribute/run_plans.h"
+#include "tests/redistribute/sampling.h"
 
 namespace tessera {
 namespace {
 
 using ::tessera::testing::AllLayouts;
+using ::tessera::testing::kSampleOnly;
 using ::tessera::testing::RunAndFindFault;
+using ::tessera::testing::SeededRandom;
 
 constexpr CpuStreams kBothStreams[] = {CpuStreams::kInline,
                                        CpuStreams::kWorker};
@@ -32,31 +34,6 @@ std::vector<Layout> LayoutsOf(const std::string& meta, const std::string& mesh,
 Plan PlanOf(const Layout& source, const Layout& target) {
   return MakePlan(source, target, Topology::LocalCpu()).value();
 }
-
-// Sanitizers slow ranks down too much for every pair on eight of them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSampleOnly = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSampleOnly = true;
-#else
-constexpr bool kSampleOnly = false;
-#endif
-#else
-constexpr bool kSampleOnly = false;
-#endif
-
-// Random numbers from a seed that failures name. --gtest_shuffle draws others.
-class SeededRandom {
- public:
-  uint32_t operator()() { return static_cast<uint32_t>(random_()); }
-
- private:
-  const unsigned seed_ = ::testing::UnitTest::GetInstance()->random_seed();
-  const ::testing::ScopedTrace trace_{__FILE__, __LINE__,
-                                      "seed " + std::to_string(seed_)};
-  std::mt19937 random_{seed_};
-};
 
 class ExecutePairsTest
     : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};

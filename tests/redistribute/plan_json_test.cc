@@ -135,6 +135,45 @@ TEST(PlanFromJsonTest, KeepsWhatIsUnusual) {
   EXPECT_THAT(PlanFromJson(PlanToJson(large)), IsOkAndHolds(large));
 }
 
+// An exchange to another mesh, one without axes, and one back.
+TEST(PlanFromJsonTest, KeepsTheMeshesOfExchanges) {
+  const auto exchange = [](const Layout& before, const Layout& after,
+                           const MeshCoords& axes) {
+    Step step;
+    step.kind = StepKind::kExchange;
+    step.axes.assign(axes.begin(), axes.end());
+    step.before = before;
+    step.after = after;
+    return step;
+  };
+  const auto layout = [](const char* mesh, const char* text) {
+    return Layout::Parse(text, DeviceMesh::Parse(mesh).value()).value();
+  };
+  const Layout here = layout("x=2,y=2", "f32[4,6] [S(0), R]");
+  const Layout there = layout("a=1@7", "f32[4,6] [S(1)]");
+  const Layout ragged = there.With("[Ragged(0,24)]").value();
+  const Plan plan(here, here,
+                  {exchange(here, there, {1, 0}), exchange(there, ragged, {}),
+                   exchange(ragged, here, {})});
+  const std::string text = PlanToJson(plan);
+  EXPECT_THAT(PlanFromJson(text), IsOkAndHolds(plan));
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["steps"][0]["mesh"], "a=1@7");
+  EXPECT_FALSE(json["steps"][1].contains("mesh"));
+  EXPECT_EQ(json["steps"][2]["mesh"], "x=2,y=2");
+
+  Json superfluous = json;
+  superfluous["steps"][1]["mesh"] = "a=1@7";
+  EXPECT_THAT(PlanFromJson(superfluous.dump()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("unknown key 'steps[1].mesh'")));
+  Json wrong = json;
+  wrong["steps"][0]["mesh"] = "a=";
+  EXPECT_THAT(PlanFromJson(wrong.dump()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("plan: 'steps[0].mesh': ")));
+}
+
 TEST(PlanFromJsonTest, IgnoresSpaceAndTheOrderOfKeys) {
   const Json sorted = Json::parse(PlanToJson(TwoSteps()));
   EXPECT_THAT(PlanFromJson(sorted.dump()), IsOkAndHolds(TwoSteps()));

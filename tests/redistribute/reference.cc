@@ -257,6 +257,15 @@ std::vector<int64_t> HeldElements(const Layout& layout, int rank) {
   return RaggedPieceOf(elements, layout.placement(ragged[0]).cut(), index);
 }
 
+int64_t CountNewElements(const Layout& before, const Layout& after, int rank) {
+  Numbers had;
+  if (before.mesh().Contains(rank)) had = HeldElements(before, rank);
+  const Numbers has = HeldElements(after, rank);
+  return std::count_if(has.begin(), has.end(), [&](int64_t element) {
+    return !std::binary_search(had.begin(), had.end(), element);
+  });
+}
+
 std::vector<double> LocalValues(const Layout& layout, int rank) {
   const PartialGroup group(layout);
   const int64_t index =

@@ -25,6 +25,10 @@ double GlobalValue(int64_t number);
 // which it holds them. REQUIRES: layout.mesh().Contains(rank).
 std::vector<int64_t> HeldElements(const Layout& layout, int rank);
 
+// How many elements `rank` holds in `after` and not in `before`, which may be
+// on another mesh. REQUIRES: after.mesh().Contains(rank).
+int64_t CountNewElements(const Layout& before, const Layout& after, int rank);
+
 // What `rank` holds, such that all ranks together mean the tensor. Along the
 // Partial axes every coordinate holds something else; so chosen that averages
 // are exact on the way, and all values in bf16.

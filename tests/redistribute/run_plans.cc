@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -88,64 +89,140 @@ absl::Status RunRank(absl::Span<const Plan> plans, LocalRank& self,
 }
 
 std::string FaultInValues(const Plan& plan,
-                          absl::Span<const RankOutcome> ranks) {
+                          absl::Span<const RankOutcome> world) {
   std::vector<std::vector<double>> pieces;
-  for (const RankOutcome& rank : ranks) pieces.push_back(rank.target);
+  for (int rank : RanksOf(plan.target().mesh())) {
+    pieces.push_back(world[rank].target);
+  }
   return FindFault(plan.target(), pieces);
 }
 
-// Every rank issues the plan's collectives; what the step says is what the
-// rank that receives most receives.
+// The ranks that take part in a step.
+std::set<int> Participants(const Step& step) {
+  std::set<int> ranks;
+  for (const Layout* layout : {&step.before, &step.after}) {
+    const std::vector<int> some = RanksOf(layout->mesh());
+    ranks.insert(some.begin(), some.end());
+  }
+  return ranks;
+}
+
+// True if a communicator of more than one rank takes the step.
+bool IssuesCollective(const Step& step) {
+  if (!Communicates(step.kind)) return false;
+  if (step.before.mesh() != step.after.mesh())
+    return Participants(step).size() > 1;
+  return std::any_of(step.axes.begin(), step.axes.end(), [&](int axis) {
+    return step.before.mesh().axis(axis).size > 1;
+  });
+}
+
+CollectiveKind CollectiveOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kAllGather:
+      return CollectiveKind::kAllGather;
+    case StepKind::kReduceScatter:
+      return CollectiveKind::kReduceScatter;
+    case StepKind::kAllReduce:
+      return CollectiveKind::kAllReduce;
+    case StepKind::kAllToAll:
+      return CollectiveKind::kAllToAll;
+    default:
+      return CollectiveKind::kSendRecv;
+  }
+}
+
+// The most bytes that a rank receives in an exchange.
+int64_t BytesOfExchange(const Step& step) {
+  int64_t most = 0;
+  for (int rank : RanksOf(step.after.mesh())) {
+    most = std::max(most, CountNewElements(step.before, step.after, rank));
+  }
+  return most * SizeOf(step.before.dtype());
+}
+
+// What a step says is what the rank that receives most receives. Of an
+// exchange, whose figures may be bounds, that is what is new to this rank.
+std::string FaultInBytes(const Step& step, int64_t received) {
+  int64_t wanted = step.bytes_received;
+  if (step.kind == StepKind::kExchange) {
+    wanted = BytesOfExchange(step);
+    if (step.bytes_received < wanted) return "an exchange plans too little";
+  }
+  if (received == wanted) return "";
+  return absl::StrCat(step.Name(), " received ", received, " bytes, want ",
+                      wanted);
+}
+
+// Every rank issues the collectives of the steps in which it takes part.
 std::string FaultInTraffic(const Plan& plan,
-                           absl::Span<const RankOutcome> ranks) {
-  std::vector<int64_t> wanted;
+                           absl::Span<const RankOutcome> world) {
+  std::vector<size_t> issued(world.size(), 0);
   for (const Step& step : plan.steps()) {
-    if (Communicates(step.kind)) wanted.push_back(step.bytes_received);
-  }
-  std::vector<int64_t> most(wanted.size(), 0);
-  for (const RankOutcome& rank : ranks) {
-    if (rank.collectives.size() != wanted.size()) {
-      return absl::StrCat("a rank issued ", rank.collectives.size(),
-                          " collectives, want ", wanted.size());
+    if (!IssuesCollective(step)) continue;
+    int64_t most = 0;
+    for (int rank : Participants(step)) {
+      const auto& collectives = world[rank].collectives;
+      if (issued[rank] == collectives.size() ||
+          collectives[issued[rank]].kind != CollectiveOf(step.kind)) {
+        return absl::StrCat("rank ", rank, " does not issue ", step.Name());
+      }
+      most = std::max(most, collectives[issued[rank]++].bytes_received);
     }
-    for (size_t i = 0; i < most.size(); ++i) {
-      most[i] = std::max(most[i], rank.collectives[i].bytes_received);
-    }
+    const std::string fault = FaultInBytes(step, most);
+    if (!fault.empty()) return fault;
   }
-  for (size_t i = 0; i < most.size(); ++i) {
-    if (most[i] == wanted[i]) continue;
-    return absl::StrCat("collective ", i, " received ", most[i],
-                        " bytes, planned ", wanted[i]);
+  for (size_t rank = 0; rank < world.size(); ++rank) {
+    if (issued[rank] == world[rank].collectives.size()) continue;
+    return absl::StrCat("rank ", rank, " issued ",
+                        world[rank].collectives.size(), " collectives, want ",
+                        issued[rank]);
   }
   return "";
 }
 
+// True if some rank has the largest piece of every layout on the way: the one
+// at coordinate 0, unless there are ragged cuts or two meshes.
+bool IsWorkspaceExact(const Plan& plan) {
+  return std::all_of(plan.steps().begin(), plan.steps().end(),
+                     [](const Step& step) {
+                       return step.before.mesh() == step.after.mesh() &&
+                              (step.kind != StepKind::kExchange ||
+                               (step.before.RaggedAxes().empty() &&
+                                step.after.RaggedAxes().empty()));
+                     });
+}
+
+bool TakesPart(const Plan& plan, int rank) {
+  return plan.source().mesh().Contains(rank) ||
+         plan.target().mesh().Contains(rank) ||
+         std::any_of(plan.steps().begin(), plan.steps().end(),
+                     [&](const Step& step) {
+                       return step.after.mesh().Contains(rank);
+                     });
+}
+
 std::string FaultInWorkspace(const Plan& plan,
-                             absl::Span<const RankOutcome> ranks) {
+                             absl::Span<const RankOutcome> world) {
   int64_t most = 0;
-  for (const RankOutcome& rank : ranks) {
-    most = std::max(most, rank.workspace_peak);
+  for (size_t rank = 0; rank < world.size(); ++rank) {
+    const int64_t peak = world[rank].workspace_peak;
+    if (peak != 0 && !TakesPart(plan, static_cast<int>(rank))) {
+      return absl::StrCat("rank ", rank, " outside the meshes takes memory");
+    }
+    most = std::max(most, peak);
   }
-  if (most == plan.workspace_bytes()) return "";
+  const int64_t planned = plan.workspace_bytes();
+  if (most == planned || (most < planned && !IsWorkspaceExact(plan))) return "";
   return absl::StrCat("workspace was ", most, " bytes, planned ",
                       plan.workspace_bytes());
 }
 
 // What is wrong with what came of `plan` on the ranks of the world.
 std::string FaultIn(const Plan& plan, absl::Span<const RankOutcome> world) {
-  const DeviceMesh& mesh = plan.source().mesh();
-  std::vector<RankOutcome> ranks;
-  for (int rank : RanksOf(mesh)) ranks.push_back(world[rank]);
-  for (size_t rank = 0; rank < world.size(); ++rank) {
-    if (mesh.Contains(static_cast<int>(rank))) continue;
-    const RankOutcome& outside = world[rank];
-    if (!outside.collectives.empty() || outside.workspace_peak != 0) {
-      return absl::StrCat("rank ", rank, " outside the mesh takes part");
-    }
-  }
-  std::string fault = FaultInValues(plan, ranks);
-  if (fault.empty()) fault = FaultInTraffic(plan, ranks);
-  if (fault.empty()) fault = FaultInWorkspace(plan, ranks);
+  std::string fault = FaultInValues(plan, world);
+  if (fault.empty()) fault = FaultInTraffic(plan, world);
+  if (fault.empty()) fault = FaultInWorkspace(plan, world);
   return fault;
 }
 
@@ -183,12 +260,14 @@ std::string RunReferenceAndFindFault(const Plan& plan) {
   std::vector<Piece> targets;
   std::vector<TensorView> source_views;
   std::vector<TensorView> target_views;
+  // Moving a piece leaves its bytes where they are.
   for (int rank : RanksOf(from.mesh())) {
     sources.emplace_back(from.LocalMeta(rank));
     sources.back().Set(LocalValues(from, rank));
-    targets.emplace_back(plan.target().LocalMeta(rank));
-    // Moving a piece leaves its bytes where they are.
     source_views.push_back(sources.back().view());
+  }
+  for (int rank : RanksOf(plan.target().mesh())) {
+    targets.emplace_back(plan.target().LocalMeta(rank));
     target_views.push_back(targets.back().view());
   }
   const absl::Status status =

@@ -1,8 +1,13 @@
 #include "tests/redistribute/step_rules.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "tests/redistribute/reference.h"
 
 namespace tessera::testing {
 namespace {
@@ -56,6 +61,50 @@ std::optional<StepKind> KindOf(const Placement& before,
   return std::nullopt;
 }
 
+// The most elements that a rank receives in a step.
+int64_t CountReceived(const Step& step, int64_t group_size) {
+  int64_t most = 0;
+  for (int rank : RanksOf(step.after.mesh())) {
+    const int64_t size =
+        static_cast<int64_t>(HeldElements(step.after, rank).size());
+    int64_t received = 0;
+    if (step.kind == StepKind::kReduceScatter) {
+      received = size * (group_size - 1);
+    } else if (step.kind == StepKind::kAllReduce) {
+      const int64_t own = (size + group_size - 1) / group_size;
+      received = own * (group_size - 1) + size - own;
+    } else {
+      received = CountNewElements(step.before, step.after, rank);
+    }
+    most = std::max(most, received);
+  }
+  return most;
+}
+
+// The most ranks that a rank gets something from in an exchange: replicas hold
+// the same elements, so that it needs one of them.
+int64_t CountMessages(const Layout& before, const Layout& after) {
+  std::map<int64_t, int> first_holders;
+  for (int rank : RanksOf(before.mesh())) {
+    for (int64_t element : HeldElements(before, rank)) {
+      first_holders.emplace(element, rank);
+    }
+  }
+  int64_t most = 0;
+  for (int rank : RanksOf(after.mesh())) {
+    std::set<int64_t> had;
+    if (before.mesh().Contains(rank)) {
+      for (int64_t element : HeldElements(before, rank)) had.insert(element);
+    }
+    std::set<int> senders;
+    for (int64_t element : HeldElements(after, rank)) {
+      if (!had.contains(element)) senders.insert(first_holders.at(element));
+    }
+    most = std::max(most, static_cast<int64_t>(senders.size()));
+  }
+  return most;
+}
+
 }  // namespace
 
 std::optional<NamedStep> LegalStep(const Layout& before, const Layout& after) {
@@ -91,6 +140,23 @@ std::optional<NamedStep> LegalStep(const Layout& before, const Layout& after) {
     axes = *last;
   }
   return NamedStep{*kind, axes};
+}
+
+Step MakeStep(StepKind kind, absl::Span<const int> axes, const Layout& before,
+              const Layout& after) {
+  Step step;
+  step.kind = kind;
+  step.axes.assign(axes.begin(), axes.end());
+  step.before = before;
+  step.after = after;
+  if (!Communicates(kind)) return step;
+  int64_t group_size = 1;
+  for (int axis : axes) group_size *= before.mesh().axis(axis).size;
+  step.bytes_received =
+      CountReceived(step, group_size) * SizeOf(before.dtype());
+  step.messages = kind == StepKind::kExchange ? CountMessages(before, after)
+                                              : group_size - 1;
+  return step;
 }
 
 }  // namespace tessera::testing

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
 
@@ -19,6 +20,11 @@ struct NamedStep {
 // exchange, or nullopt where there is none. Compares layouts; knows nothing of
 // how edges are enumerated.
 std::optional<NamedStep> LegalStep(const Layout& before, const Layout& after);
+
+// The step of a kind along these axes, with the figures that it should have,
+// found by counting elements. Without a time.
+Step MakeStep(StepKind kind, absl::Span<const int> axes, const Layout& before,
+              const Layout& after);
 
 }  // namespace tessera::testing
 

@@ -371,6 +371,88 @@ TEST(VerifyFiguresTest, TakesTheGreatestValueForWhatDoesNotFit) {
   EXPECT_OK(Verify(PlanBetween("x=64", "f64[1152921504606846975] [P]", "[R]")));
 }
 
+// --- Exchanges --------------------------------------------------------------
+
+Plan ExchangePlan(const Layout& before, const Layout& after,
+                  const MeshCoords& axes, int64_t bytes, int64_t messages) {
+  Step step;
+  step.kind = StepKind::kExchange;
+  step.axes.assign(axes.begin(), axes.end());
+  step.before = before;
+  step.after = after;
+  step.bytes_received = bytes;
+  step.messages = messages;
+  return Plan(before, after, {step});
+}
+
+TEST(VerifyExchangeTest, WantsAllAxesAlongWhichElementsMove) {
+  const Layout from = ParseLayout("x=2,y=2,z=2", "f32[8] [S(0), R, R]");
+  const Layout to = from.With("[R, S(0), R]").value();
+  const auto along = [&](const MeshCoords& axes) {
+    return Verify(ExchangePlan(from, to, axes, 16, 1));
+  };
+  EXPECT_OK(along({0, 1}));
+  EXPECT_OK(along({1, 0}));
+  EXPECT_THAT(along({0}), IsWrong("step 1, exchange",
+                                  "elements may move, (x,y)", "found (x)"));
+  EXPECT_THAT(along({0, 1, 2}), IsWrong("(x,y), found (x,y,z)"));
+  EXPECT_THAT(along({}), IsWrong("(x,y), found ()"));
+  EXPECT_THAT(along({0, 1, 1}), IsWrong("want every axis once", "'y' twice"));
+  EXPECT_THAT(along({0, 3}), IsWrong("found axis 3"));
+}
+
+TEST(VerifyExchangeTest, TakesNoAxesWhereNothingMoves) {
+  const Layout from = ParseLayout("x=1", "f32[2,3] [Ragged(0,6)]");
+  const Layout to = from.With("[R]").value();
+  EXPECT_OK(Verify(ExchangePlan(from, to, {}, 0, 0)));
+  EXPECT_THAT(Verify(ExchangePlan(from, to, {0}, 0, 0)),
+              IsWrong("axes of size above 1", "'x' of size 1"));
+}
+
+TEST(VerifyExchangeTest, RejectsWhatIsPartial) {
+  const Layout shards = ParseLayout("x=2,y=2", "f32[4] [S(0), R]");
+  const Layout partial = shards.With("[S(0), P]").value();
+  EXPECT_THAT(Verify(ExchangePlan(shards, partial, {0}, 0, 0)),
+              IsWrong("want nothing Partial", "found [S(0), P(sum)]"));
+  EXPECT_THAT(Verify(ExchangePlan(partial, shards, {0}, 0, 0)),
+              IsWrong("want nothing Partial", "found [S(0), P(sum)]"));
+}
+
+// Rank 1 wants 5 of the 6 elements that two ranks hold, and has one of them.
+TEST(VerifyExchangeTest, TakesFiguresOrBoundsAboveThem) {
+  const Layout from = ParseLayout("x=3", "f32[6] [Ragged(0,1,3,6)]");
+  const Layout to = from.With("[Ragged(0,0,6,6)]").value();
+  const auto with = [&](int64_t bytes, int64_t messages) {
+    return Verify(ExchangePlan(from, to, {0}, bytes, messages));
+  };
+  EXPECT_OK(with(16, 2));
+  EXPECT_OK(with(17, 3));
+  EXPECT_THAT(with(15, 2),
+              IsWrong("want at least 16 bytes received", "found 15"));
+  EXPECT_THAT(with(16, 1), IsWrong("want at least 2 messages", "found 1"));
+}
+
+TEST(VerifyExchangeTest, DoesNotCountOnMoreThan4096Ranks) {
+  const auto without_figures = [](const char* mesh) {
+    const Layout from = ParseLayout(mesh, "f32[65536,2] [S(0)]");
+    return Verify(ExchangePlan(from, from.With("[R]").value(), {0}, 0, 0));
+  };
+  EXPECT_THAT(without_figures("x=4096"), IsWrong("bytes received"));
+  EXPECT_OK(without_figures("x=4097"));
+}
+
+TEST(VerifyExchangeTest, LeadsToAnotherMesh) {
+  const Layout from = ParseLayout("x=2,y=1,z=2", "f32[4] [S(0), R, R]");
+  const Layout to = ParseLayout("a=3@2", "f32[4] [S(0)]");
+  EXPECT_OK(Verify(ExchangePlan(from, to, {0, 2}, 8, 1)));
+  EXPECT_OK(Verify(ExchangePlan(from, to, {2, 0}, 8, 1)));
+  EXPECT_THAT(Verify(ExchangePlan(from, to, {0}, 8, 1)),
+              IsWrong("(x,z), found (x)"));
+  const Layout other = ParseLayout("a=3@2", "i32[4] [S(0)]");
+  EXPECT_THAT(Verify(ExchangePlan(from, other, {0, 2}, 8, 1)),
+              IsWrong("want one tensor, found f32[4]", "i32[4]"));
+}
+
 // --- Size -------------------------------------------------------------------
 
 // Nothing here is as large as the mesh.

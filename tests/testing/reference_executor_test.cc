@@ -238,6 +238,51 @@ TEST(ReferenceExecutorTest, RejectsElementsThatNobodyHolds) {
               IsWrong("step 1: want axes of the mesh"));
 }
 
+TEST(ReferenceExecutorTest, TakesAViewPerRankOfTwoMeshes) {
+  Step step;
+  step.kind = StepKind::kExchange;
+  step.axes = {0};
+  step.before = ParseLayout("x=2", "f32[4] [S(0)]");
+  step.after = ParseLayout("y=3@1", "f32[4] [Ragged(0,1,1,4)]");
+  const Plan plan(step.before, step.after, {step});
+  std::vector<float> left = {1, 2};
+  std::vector<float> right = {3, 4};
+  std::vector<float> first(1);
+  std::vector<float> last(3);
+  const auto flat = [](std::vector<float>& v) {
+    return TensorView::Flat(v.data(), DType::kF32,
+                            static_cast<int64_t>(v.size()));
+  };
+  std::vector<float> none;
+  EXPECT_OK(ExecuteReference(plan, {flat(left), flat(right)},
+                             {flat(first), flat(none), flat(last)}));
+  EXPECT_THAT(first, ElementsAre(1));
+  EXPECT_THAT(last, ElementsAre(2, 3, 4));
+  EXPECT_THAT(ExecuteReference(plan, {flat(left), flat(right)}, {flat(first)}),
+              IsWrong("want one target for each of the 3 ranks", "found 1"));
+}
+
+TEST(ReferenceExecutorTest, RejectsExchangesOfWhatIsNotThere) {
+  Step step;
+  step.kind = StepKind::kExchange;
+  step.axes = {0};
+  step.before = ParseLayout("x=2,y=2", "f32[4] [S(0), S(0)]");
+  step.after = step.before.With("[R, R]").value();
+  EXPECT_THAT(RunOnZeros(Plan(step.before, step.after, {step})),
+              IsWrong("step 1: XC(x) at element 1 of rank 0",
+                      "want one of the ranks (0,2) to hold it, found none"));
+  step.before = step.before.With("[P, R]").value();
+  EXPECT_THAT(RunOnZeros(Plan(step.before, step.after, {step})),
+              IsWrong("want nothing Partial to exchange"));
+  step.after = ParseLayout("x=2,y=2", "i32[4] [R, R]");
+  EXPECT_THAT(RunOnZeros(Plan(step.before, step.after, {step})),
+              IsWrong("step 1: want one tensor"));
+  step.kind = StepKind::kAllReduce;
+  step.after = ParseLayout("a=2,b=2", "f32[4] [R, R]");
+  EXPECT_THAT(RunOnZeros(Plan(step.before, step.after, {step})),
+              IsWrong("step 1: want one mesh but for an exchange"));
+}
+
 TEST(ReferenceExecutorTest, RejectsStepsThatDoNotFollow) {
   const Plan plan = PlanBetween("x=2", "f32[4] [S(0)]", "[R]");
   EXPECT_THAT(RunOnZeros(Plan(plan.source(), plan.target(), {})),

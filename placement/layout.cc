@@ -130,12 +130,18 @@ absl::Status CheckRaggedAxes(const DeviceMesh& mesh,
   return absl::OkStatus();
 }
 
+// The product of the sizes of `axes`.
+int64_t GroupSize(const DeviceMesh& mesh, const AxisList& axes) {
+  int64_t size = 1;
+  for (int axis : axes) size *= mesh.axis(axis).size;
+  return size;
+}
+
 // REQUIRES: all else about the layout is right.
 absl::Status CheckRaggedCover(const Layout& layout) {
   const AxisList axes = layout.RaggedAxes();
   if (axes.empty()) return absl::OkStatus();
-  int64_t parts = 1;
-  for (int axis : axes) parts *= layout.mesh().axis(axis).size;
+  const int64_t parts = GroupSize(layout.mesh(), axes);
   const int64_t largest = layout.LargestRegion().box_elements();
   const RaggedCut& cut = layout.placement(axes.front()).cut();
   if (!cut.Covers(parts, largest)) {
@@ -248,6 +254,15 @@ TensorMeta Layout::LocalMeta(int rank) const {
 
 Region Layout::LargestRegion() const {
   return RegionAt(MeshCoords(mesh_.num_axes(), 0));
+}
+
+int64_t Layout::MostElements() const {
+  // A ragged piece is the largest where the box that it is cut from is.
+  const int64_t box = LargestRegion().box_elements();
+  const AxisList ragged = RaggedAxes();
+  if (ragged.empty()) return box;
+  return placements_[ragged.front()].cut().LargestPiece(
+      GroupSize(mesh_, ragged), box);
 }
 
 }  // namespace tessera

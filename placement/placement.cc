@@ -69,6 +69,23 @@ Interval RaggedCut::Piece(int64_t index, int64_t extent) const {
   return piece.empty() ? Interval{extent, extent} : piece;
 }
 
+int64_t RaggedCut::LargestPiece(int64_t parts, int64_t extent) const {
+  int64_t first = 0;
+  int64_t last = parts - 1;
+  if (is_affine()) {
+    // The first piece that holds anything may begin in front of the extent.
+    // Of the pieces behind it none is larger than the next.
+    const absl::int128 in_front = -absl::int128(first_) / step_;
+    first = static_cast<int64_t>(std::min<absl::int128>(in_front, last));
+    last = std::min(first + 1, last);
+  }
+  int64_t largest = 0;
+  for (int64_t i = first; i <= last; ++i) {
+    largest = std::max(largest, Piece(i, extent).size());
+  }
+  return largest;
+}
+
 bool RaggedCut::Covers(int64_t parts, int64_t extent) const {
   if (is_affine()) {
     return extent == 0 || AffineBound(first_, step_, parts) >= extent;

@@ -36,6 +36,11 @@ class RaggedCut {
   // also index + 1 < number of bounds. An empty piece is [extent, extent).
   Interval Piece(int64_t index, int64_t extent) const;
 
+  // The size of the largest of pieces 0 to parts - 1 of [0, extent).
+  // REQUIRES: parts >= 1; explicit bounds are of at least so many pieces.
+  // COST: constant, for explicit bounds `parts`.
+  int64_t LargestPiece(int64_t parts, int64_t extent) const;
+
   // True if `parts` pieces hold all of [0, extent), and, for explicit bounds,
   // there are exactly `parts`.
   bool Covers(int64_t parts, int64_t extent) const;

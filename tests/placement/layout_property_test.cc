@@ -158,6 +158,7 @@ void CheckInstance(const TensorMeta& meta, const DeviceMesh& mesh,
                                       DimOrders(meta.shape(), instance)));
   SCOPED_TRACE(layout.ToString() + " on " + mesh.ToString());
   std::map<MeshCoords, Elements> held_by_replica;
+  int64_t most_elements = 0;
   for (int rank = mesh.offset(); rank < mesh.end_rank(); ++rank) {
     const std::optional<MeshCoords> coords = mesh.CoordsOf(rank);
     if (!coords.has_value()) continue;
@@ -171,6 +172,7 @@ void CheckInstance(const TensorMeta& meta, const DeviceMesh& mesh,
     EXPECT_EQ(layout.LocalMeta(rank).num_elements(), region.num_elements());
     CheckEmptyPieces(meta.shape(), region);
     CheckUpperBound(layout, region);
+    most_elements = std::max(most_elements, region.num_elements());
     MeshCoords replica = *coords;
     for (int axis = 0; axis < mesh.num_axes(); ++axis) {
       const Placement& p = instance.placements[axis];
@@ -179,6 +181,7 @@ void CheckInstance(const TensorMeta& meta, const DeviceMesh& mesh,
     Elements& held = held_by_replica[replica];
     held.insert(held.end(), elements.begin(), elements.end());
   }
+  EXPECT_EQ(layout.MostElements(), most_elements);
   Elements all(meta.num_elements());
   std::iota(all.begin(), all.end(), 0);
   for (auto& [replica, held] : held_by_replica) {

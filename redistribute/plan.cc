@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+using internal::Storage;
+
 int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
   int64_t sum = 0;
   for (const Step& step : steps) sum = SaturatingAdd(sum, step.*figure);
@@ -48,17 +50,30 @@ std::string CanonicalText(const Plan& plan) {
   return text;
 }
 
+// Where the step leads, its mesh where it is another one.
+std::string DescribeAfter(const Step& step) {
+  std::string text = step.after.PlacementsToString();
+  if (step.after.mesh() == step.before.mesh()) return text;
+  return absl::StrCat(text, " on '", step.after.mesh().ToString(), "'");
+}
+
+// What the rank with the largest piece holds.
+int64_t LargestPieceBytes(const Layout& layout) {
+  return layout.MostElements() * SizeOf(layout.dtype());
+}
+
 // Columns of text, then columns of numbers.
 constexpr int kTextColumns = 3;
-using TableRow = std::array<std::string, 6>;
+using TableRow = std::array<std::string, 7>;
 
-TableRow RowOf(const Step& step) {
+TableRow RowOf(const Step& step, int64_t workspace_bytes) {
   return {std::string(StepKindName(step.kind)),
           AxisNames(step),
           absl::StrCat(step.before.PlacementsToString(), " -> ",
-                       step.after.PlacementsToString()),
+                       DescribeAfter(step)),
           absl::StrCat(step.bytes_received),
           absl::StrCat(step.messages),
+          absl::StrCat(workspace_bytes),
           Microseconds(step.time_ps)};
 }
 
@@ -170,22 +185,30 @@ int64_t Plan::launches() const {
 
 int64_t Plan::time_ps() const { return SumOverSteps(steps_, &Step::time_ps); }
 
-int64_t Plan::workspace_bytes() const {
-  const std::vector<internal::Storage> storage =
-      internal::StorageOfSteps(steps_);
-  int64_t held = 0;
-  int64_t most = 0;
+std::vector<int64_t> Plan::step_workspace_bytes() const {
+  const std::vector<Storage> storage = internal::StorageOfSteps(steps_);
+  std::vector<int64_t> result;
+  int64_t held = 0;  // by the buffer that the value is in
   for (size_t i = 0; i < steps_.size(); ++i) {
-    if (storage[i] != internal::Storage::kNewBuffer) continue;
-    const Layout& layout = steps_[i].after;
-    // Beside a ragged cut no step changes what ranks hold, so that none needs
-    // a buffer: the largest region is that at coordinate 0.
-    const int64_t bytes =
-        layout.LargestRegion().num_elements() * SizeOf(layout.dtype());
-    most = std::max(most, SaturatingAdd(held, bytes));
-    held = bytes;
+    const int64_t made = storage[i] == Storage::kNewBuffer
+                             ? LargestPieceBytes(steps_[i].after)
+                             : 0;
+    result.push_back(SaturatingAdd(held, made));
+    if (storage[i] != Storage::kWorkspace) held = made;
   }
+  return result;
+}
+
+int64_t Plan::workspace_bytes() const {
+  int64_t most = 0;
+  for (int64_t bytes : step_workspace_bytes()) most = std::max(most, bytes);
   return most;
+}
+
+int64_t Plan::peak_bytes() const {
+  const int64_t ends =
+      SaturatingAdd(LargestPieceBytes(source_), LargestPieceBytes(target_));
+  return SaturatingAdd(ends, workspace_bytes());
 }
 
 uint64_t Plan::fingerprint() const {
@@ -196,20 +219,22 @@ uint64_t Plan::fingerprint() const {
 std::string Plan::ToString() const {
   std::string text = source_.PlacementsToString();
   for (const Step& step : steps_) {
-    absl::StrAppend(&text, " -", step.Name(), "-> ",
-                    step.after.PlacementsToString());
+    absl::StrAppend(&text, " -", step.Name(), "-> ", DescribeAfter(step));
   }
   return text;
 }
 
 std::string Plan::ToTable() const {
+  const std::vector<int64_t> workspace = step_workspace_bytes();
   std::vector<TableRow> rows;
-  rows.push_back(
-      {"step", "axes", "before -> after", "bytes", "messages", "time us"});
-  for (const Step& step : steps_) rows.push_back(RowOf(step));
+  rows.push_back({"step", "axes", "before -> after", "bytes", "messages",
+                  "workspace", "time us"});
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    rows.push_back(RowOf(steps_[i], workspace[i]));
+  }
   rows.push_back({"total", "", "", absl::StrCat(bytes_received()),
                   absl::StrCat(SumOverSteps(steps_, &Step::messages)),
-                  Microseconds(time_ps())});
+                  absl::StrCat(workspace_bytes()), Microseconds(time_ps())});
   return FormatTable(rows);
 }
 

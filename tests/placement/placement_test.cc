@@ -95,8 +95,9 @@ TEST(RaggedCutTest, CoversWhereThePiecesHoldAll) {
 }
 
 TEST(RaggedCutTest, LargestPieceIsTheLargestOfAll) {
-  const RaggedCut cuts[] = {Affine(0, 1),   Affine(0, 4),  Affine(-6, 4),
-                            Affine(-7, 3),  Affine(-8, 4), Affine(-1, 20),
+  const RaggedCut cuts[] = {Affine(0, 1),   Affine(0, 4),
+                            Affine(-6, 4),  Affine(-7, 3),
+                            Affine(-8, 4),  Affine(-1, 20),
                             Affine(-40, 4), Explicit({0, 0, 3, 3, 8, 30})};
   for (const RaggedCut& cut : cuts) {
     for (int64_t extent = 0; extent <= 12; ++extent) {

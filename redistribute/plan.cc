@@ -1,36 +1,27 @@
 #include "tessera/redistribute/plan.h"
 
 #include <algorithm>
-#include <array>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/redistribute/storage.h"
+#include "tessera/redistribute/text_table.h"
 
 namespace tessera {
 namespace {
 
+using internal::FormatMicroseconds;
 using internal::Storage;
+using internal::TableRow;
 
 int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
   int64_t sum = 0;
   for (const Step& step : steps) sum = SaturatingAdd(sum, step.*figure);
   return sum;
-}
-
-std::string Microseconds(int64_t time_ps) {
-  return absl::StrFormat("%.1f", static_cast<double>(time_ps) / 1e6);
-}
-
-std::string AxisNames(const Step& step) {
-  return absl::StrJoin(step.axes, ",", [&](std::string* out, int axis) {
-    absl::StrAppend(out, step.before.mesh().axis(axis).name);
-  });
 }
 
 // What a fingerprint covers. Lines end plainly, so that no two plans have one
@@ -43,7 +34,7 @@ std::string CanonicalText(const Plan& plan) {
   };
   append("from", plan.source());
   for (const Step& step : plan.steps()) {
-    append(absl::StrCat(StepKindName(step.kind), "(", AxisNames(step), ")"),
+    append(absl::StrCat(StepKindName(step.kind), "(", step.AxisNames(), ")"),
            step.after);
   }
   append("to", plan.target());
@@ -62,38 +53,15 @@ int64_t LargestPieceBytes(const Layout& layout) {
   return layout.MostElements() * SizeOf(layout.dtype());
 }
 
-// Columns of text, then columns of numbers.
-constexpr int kTextColumns = 3;
-using TableRow = std::array<std::string, 7>;
-
 TableRow RowOf(const Step& step, int64_t workspace_bytes) {
   return {std::string(StepKindName(step.kind)),
-          AxisNames(step),
+          step.AxisNames(),
           absl::StrCat(step.before.PlacementsToString(), " -> ",
                        DescribeAfter(step)),
           absl::StrCat(step.bytes_received),
           absl::StrCat(step.messages),
           absl::StrCat(workspace_bytes),
-          Microseconds(step.time_ps)};
-}
-
-std::string FormatTable(absl::Span<const TableRow> rows) {
-  std::array<size_t, std::tuple_size_v<TableRow>> widths = {};
-  for (const TableRow& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      widths[c] = std::max(widths[c], row[c].size());
-    }
-  }
-  std::string text;
-  for (const TableRow& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - row[c].size(), ' ');
-      absl::StrAppend(&text, c == 0 ? "" : "  ",
-                      c < kTextColumns ? row[c] + padding : padding + row[c]);
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  return text;
+          FormatMicroseconds(step.time_ps)};
 }
 
 }  // namespace
@@ -170,8 +138,14 @@ bool Communicates(StepKind kind) {
   return false;
 }
 
+std::string Step::AxisNames() const {
+  return absl::StrJoin(axes, ",", [&](std::string* out, int axis) {
+    absl::StrAppend(out, before.mesh().axis(axis).name);
+  });
+}
+
 std::string Step::Name() const {
-  return absl::StrCat(StepKindShortName(kind), "(", AxisNames(*this), ")");
+  return absl::StrCat(StepKindShortName(kind), "(", AxisNames(), ")");
 }
 
 int64_t Plan::bytes_received() const {
@@ -234,8 +208,9 @@ std::string Plan::ToTable() const {
   }
   rows.push_back({"total", "", "", absl::StrCat(bytes_received()),
                   absl::StrCat(SumOverSteps(steps_, &Step::messages)),
-                  absl::StrCat(workspace_bytes()), Microseconds(time_ps())});
-  return FormatTable(rows);
+                  absl::StrCat(workspace_bytes()),
+                  FormatMicroseconds(time_ps())});
+  return internal::FormatTable(rows, /*text_columns=*/3);
 }
 
 }  // namespace tessera

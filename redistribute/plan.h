@@ -57,8 +57,8 @@ struct Step {
   int64_t messages = 0;
   int64_t time_ps = 0;  // predicted, picoseconds
 
-  // "RS(dp)"; several axes are separated by commas.
-  std::string Name() const;
+  std::string AxisNames() const;  // "dp" or "dp,tp"
+  std::string Name() const;       // "RS(dp)" or "RS(dp,tp)"
   friend bool operator==(const Step&, const Step&) = default;
 };
 

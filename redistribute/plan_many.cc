@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
-#include <tuple>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -99,7 +99,9 @@ class Layout {
   // The region at coordinate 0 of every axis: no rank holds more elements per
   // dim, nor, without a ragged cut, more elements.
   Region LargestRegion() const;
-  // The most elements that a rank holds.
+  // The most elements that one rank holds.
+  // COST: nothing that grows with the mesh, but for an explicit ragged cut,
+  // whose bounds it goes through.
   int64_t MostElements() const;
 
   std::string ToString() const;            // "f32[8,4] [S(0), R]"

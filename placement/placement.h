@@ -41,8 +41,9 @@ class RaggedCut {
   // REQUIRES: element >= 0; for explicit bounds also element < bounds().back().
   int64_t PieceWith(int64_t element) const;
 
-  // The most that one of `parts` pieces of [0, extent) holds.
-  // REQUIRES: parts >= 1; for explicit bounds exactly as many as there are.
+  // The size of the largest of pieces 0 to parts - 1 of [0, extent).
+  // REQUIRES: parts >= 1; explicit bounds are of at least so many pieces.
+  // COST: constant, for explicit bounds `parts`.
   int64_t LargestPiece(int64_t parts, int64_t extent) const;
 
   // True if `parts` pieces hold all of [0, extent), and, for explicit bounds,

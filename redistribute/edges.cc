@@ -36,27 +36,6 @@ absl::InlinedVector<ReduceOp, 2> ExploredOps(const Layout& source,
   return ops;
 }
 
-// The most elements of the ragged cut of `layout` that one rank holds.
-int64_t LargestRaggedPiece(const Layout& layout) {
-  int64_t parts = 1;
-  for (int axis : layout.RaggedAxes()) parts *= layout.mesh().axis(axis).size;
-  const RaggedCut& cut = layout.placement(layout.RaggedAxes().front()).cut();
-  // Of an affine cut, the first piece that holds anything may begin in front
-  // of the tensor, and the one behind it is the largest of the rest.
-  const __int128 in_front =
-      cut.is_affine() ? -static_cast<__int128>(cut.first()) / cut.step() : 0;
-  const auto first =
-      static_cast<int64_t>(std::min<__int128>(in_front, parts - 1));
-  const int64_t last =
-      cut.is_affine() ? std::min(first + 1, parts - 1) : parts - 1;
-  const int64_t elements = layout.LargestRegion().box_elements();
-  int64_t most = 0;
-  for (int64_t i = first; i <= last; ++i) {
-    most = std::max(most, cut.Piece(i, elements).size());
-  }
-  return most;
-}
-
 int CountShards(const PackedLayout& layout, int dim) {
   return static_cast<int>(absl::c_count_if(
       layout, [&](AxisState state) { return state.is_shard(dim); }));
@@ -204,7 +183,7 @@ LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
       has_ragged_(!source.RaggedAxes().empty()),
       launch_ps_(topology.launch_ps()),
       memory_rate_(RateOf(topology.memory_bytes_per_second())) {
-  if (has_ragged_) ragged_elements_ = LargestRaggedPiece(source);
+  if (has_ragged_) ragged_elements_ = source.MostElements();
   absl::InlinedVector<Link, kMaxMovingAxes> links;
   for (int index = 0; index < source.mesh().num_axes(); ++index) {
     const MeshAxis& axis = source.mesh().axis(index);

@@ -1,34 +1,27 @@
 #include "tessera/redistribute/plan.h"
 
 #include <algorithm>
-#include <array>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/redistribute/storage.h"
+#include "tessera/redistribute/text_table.h"
 
 namespace tessera {
 namespace {
+
+using internal::FormatMicroseconds;
+using internal::Storage;
+using internal::TableRow;
 
 int64_t SumOverSteps(absl::Span<const Step> steps, int64_t Step::*figure) {
   int64_t sum = 0;
   for (const Step& step : steps) sum = SaturatingAdd(sum, step.*figure);
   return sum;
-}
-
-std::string Microseconds(int64_t time_ps) {
-  return absl::StrFormat("%.1f", static_cast<double>(time_ps) / 1e6);
-}
-
-std::string AxisNames(const Step& step) {
-  return absl::StrJoin(step.axes, ",", [&](std::string* out, int axis) {
-    absl::StrAppend(out, step.before.mesh().axis(axis).name);
-  });
 }
 
 // What a fingerprint covers. Lines end plainly, so that no two plans have one
@@ -41,44 +34,34 @@ std::string CanonicalText(const Plan& plan) {
   };
   append("from", plan.source());
   for (const Step& step : plan.steps()) {
-    append(absl::StrCat(StepKindName(step.kind), "(", AxisNames(step), ")"),
+    append(absl::StrCat(StepKindName(step.kind), "(", step.AxisNames(), ")"),
            step.after);
   }
   append("to", plan.target());
   return text;
 }
 
-// Columns of text, then columns of numbers.
-constexpr int kTextColumns = 3;
-using TableRow = std::array<std::string, 6>;
-
-TableRow RowOf(const Step& step) {
-  return {std::string(StepKindName(step.kind)),
-          AxisNames(step),
-          absl::StrCat(step.before.PlacementsToString(), " -> ",
-                       step.after.PlacementsToString()),
-          absl::StrCat(step.bytes_received),
-          absl::StrCat(step.messages),
-          Microseconds(step.time_ps)};
+// Where the step leads, its mesh where it is another one.
+std::string DescribeAfter(const Step& step) {
+  std::string text = step.after.PlacementsToString();
+  if (step.after.mesh() == step.before.mesh()) return text;
+  return absl::StrCat(text, " on '", step.after.mesh().ToString(), "'");
 }
 
-std::string FormatTable(absl::Span<const TableRow> rows) {
-  std::array<size_t, std::tuple_size_v<TableRow>> widths = {};
-  for (const TableRow& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      widths[c] = std::max(widths[c], row[c].size());
-    }
-  }
-  std::string text;
-  for (const TableRow& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - row[c].size(), ' ');
-      absl::StrAppend(&text, c == 0 ? "" : "  ",
-                      c < kTextColumns ? row[c] + padding : padding + row[c]);
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  return text;
+// What the rank with the largest piece holds.
+int64_t LargestPieceBytes(const Layout& layout) {
+  return layout.MostElements() * SizeOf(layout.dtype());
+}
+
+TableRow RowOf(const Step& step, int64_t workspace_bytes) {
+  return {std::string(StepKindName(step.kind)),
+          step.AxisNames(),
+          absl::StrCat(step.before.PlacementsToString(), " -> ",
+                       DescribeAfter(step)),
+          absl::StrCat(step.bytes_received),
+          absl::StrCat(step.messages),
+          absl::StrCat(workspace_bytes),
+          FormatMicroseconds(step.time_ps)};
 }
 
 }  // namespace
@@ -155,8 +138,14 @@ bool Communicates(StepKind kind) {
   return false;
 }
 
+std::string Step::AxisNames() const {
+  return absl::StrJoin(axes, ",", [&](std::string* out, int axis) {
+    absl::StrAppend(out, before.mesh().axis(axis).name);
+  });
+}
+
 std::string Step::Name() const {
-  return absl::StrCat(StepKindShortName(kind), "(", AxisNames(*this), ")");
+  return absl::StrCat(StepKindShortName(kind), "(", AxisNames(), ")");
 }
 
 int64_t Plan::bytes_received() const {
@@ -170,19 +159,30 @@ int64_t Plan::launches() const {
 
 int64_t Plan::time_ps() const { return SumOverSteps(steps_, &Step::time_ps); }
 
-int64_t Plan::workspace_bytes() const {
-  const std::vector<internal::Storage> storage =
-      internal::StorageOfSteps(steps_);
-  int64_t held = 0;
-  int64_t most = 0;
+std::vector<int64_t> Plan::step_workspace_bytes() const {
+  const std::vector<Storage> storage = internal::StorageOfSteps(steps_);
+  std::vector<int64_t> result;
+  int64_t held = 0;  // by the buffer that the value is in
   for (size_t i = 0; i < steps_.size(); ++i) {
-    if (storage[i] != internal::Storage::kNewBuffer) continue;
-    const Layout& layout = steps_[i].after;
-    const int64_t bytes = layout.MostElements() * SizeOf(layout.dtype());
-    most = std::max(most, SaturatingAdd(held, bytes));
-    held = bytes;
+    const int64_t made = storage[i] == Storage::kNewBuffer
+                             ? LargestPieceBytes(steps_[i].after)
+                             : 0;
+    result.push_back(SaturatingAdd(held, made));
+    if (storage[i] != Storage::kWorkspace) held = made;
   }
+  return result;
+}
+
+int64_t Plan::workspace_bytes() const {
+  int64_t most = 0;
+  for (int64_t bytes : step_workspace_bytes()) most = std::max(most, bytes);
   return most;
+}
+
+int64_t Plan::peak_bytes() const {
+  const int64_t ends =
+      SaturatingAdd(LargestPieceBytes(source_), LargestPieceBytes(target_));
+  return SaturatingAdd(ends, workspace_bytes());
 }
 
 uint64_t Plan::fingerprint() const {
@@ -193,21 +193,24 @@ uint64_t Plan::fingerprint() const {
 std::string Plan::ToString() const {
   std::string text = source_.PlacementsToString();
   for (const Step& step : steps_) {
-    absl::StrAppend(&text, " -", step.Name(), "-> ",
-                    step.after.PlacementsToString());
+    absl::StrAppend(&text, " -", step.Name(), "-> ", DescribeAfter(step));
   }
   return text;
 }
 
 std::string Plan::ToTable() const {
+  const std::vector<int64_t> workspace = step_workspace_bytes();
   std::vector<TableRow> rows;
-  rows.push_back(
-      {"step", "axes", "before -> after", "bytes", "messages", "time us"});
-  for (const Step& step : steps_) rows.push_back(RowOf(step));
+  rows.push_back({"step", "axes", "before -> after", "bytes", "messages",
+                  "workspace", "time us"});
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    rows.push_back(RowOf(steps_[i], workspace[i]));
+  }
   rows.push_back({"total", "", "", absl::StrCat(bytes_received()),
                   absl::StrCat(SumOverSteps(steps_, &Step::messages)),
-                  Microseconds(time_ps())});
-  return FormatTable(rows);
+                  absl::StrCat(workspace_bytes()),
+                  FormatMicroseconds(time_ps())});
+  return internal::FormatTable(rows, /*text_columns=*/3);
 }
 
 }  // namespace tessera

@@ -63,13 +63,14 @@ struct Step {
   int64_t messages = 0;
   int64_t time_ps = 0;  // predicted, picoseconds
 
-  // "RS(dp)"; several axes are separated by commas.
-  std::string Name() const;
+  std::string AxisNames() const;  // "dp" or "dp,tp"
+  std::string Name() const;       // "RS(dp)" or "RS(dp,tp)"
   friend bool operator==(const Step&, const Step&) = default;
 };
 
 // How a tensor gets from one layout to another: a value, the same on every
-// rank. Every step's `before` is the `after` of the one before it.
+// rank. Every step's `before` is the `after` of the one before it. An exchange
+// may lead to another mesh, on which all steps behind it are.
 // Immutable; thread-safe.
 class Plan {
  public:
@@ -88,13 +89,17 @@ class Plan {
   int64_t launches() const;
   int64_t time_ps() const;
 
-  // The most bytes that one rank needs for what lies between source and
-  // target: all that is live during a step but is neither. At most two buffers
-  // are, what a step reads and what it writes, each counted as on the rank that
-  // holds most of it; steps that leave a rank its elements work in place,
-  // slices of the source are views of it, and the last steps work in the
-  // target.
+  // Per step the bytes that a rank needs for what is live during it but is
+  // neither source nor target. At most two buffers are, what the step reads and
+  // what it writes; steps that leave a rank its elements work in place, slices
+  // of the source are views of it, and the last steps work in the target. Every
+  // buffer counts as that of the rank whose is the largest: no rank needs more,
+  // and on one mesh without ragged cuts the first rank needs as much.
+  std::vector<int64_t> step_workspace_bytes() const;
+  // The most that a step needs; 0 without steps.
   int64_t workspace_bytes() const;
+  // Workspace, source and target, the latter two as they are largest.
+  int64_t peak_bytes() const;
 
   // An xxh3 hash of what the plan does: of mesh, tensor, source, target and,
   // step by step, kind, axes and layout, as text. Prices do not count. The
@@ -103,10 +108,11 @@ class Plan {
   // 64 bits tell.
   uint64_t fingerprint() const;
 
-  // "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]"
+  // "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]"; a mesh is
+  // named where a step leads to another: "[S(0)] -XC(dp)-> [S(1)] on 'tp=4@8'".
   std::string ToString() const;
-  // One row per step: step, axes, before -> after, bytes, messages, time; and
-  // the totals.
+  // One row per step: step, axes, before -> after, bytes, messages, workspace
+  // in bytes, time; and below them the plan's own figures.
   std::string ToTable() const;
 
   friend bool operator==(const Plan&, const Plan&) = default;

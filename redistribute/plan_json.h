@@ -25,6 +25,7 @@ namespace tessera {
 //         "after": "[P(sum), S(1)]",
 //         "bytes_received": 1572864,
 //         "messages": 3,
+//         "workspace_bytes": 0,
 //         "time_us": 203.608,
 //         "time_ps": 203608000
 //       }
@@ -32,23 +33,25 @@ namespace tessera {
 //     "bytes_received": 1572864,
 //     "launches": 1,
 //     "workspace_bytes": 0,
+//     "peak_bytes": 4194304,
 //     "cost_us": 203.608,
 //     "fingerprint": "43ac32d00d76150b"
 //   }
 //
 // Layouts are as in Layout::ToString, less the tensor; times in picoseconds
-// are exact, those in microseconds for people. `mesh` is the source's; a step
-// that leads to another mesh has a "mesh" of its own, that of its `after`.
+// are exact, those in microseconds for people. A step that leads to another
+// mesh names it, as in "after_mesh": "tp=4@8"; so does a plan, as
+// "target_mesh".
 
-// REQUIRES: all layouts of the plan are of one tensor, and every step begins
-// where the one in front of it ends.
+// REQUIRES: all layouts of the plan are of one tensor.
 std::string PlanToJson(const Plan& plan);
 
 // The inverse of PlanToJson. Reads what PlanToJson writes and nothing else,
-// white space, the order of keys and the notation of numbers aside: what
-// follows from the rest (`before`, totals, fingerprint) must agree with it.
-// Whether a step of its kind leads from its `before` to its `after` is not
-// checked.
+// white space, the order of keys and the notation of numbers aside. What
+// follows from the rest may be missing, else it must agree with it: `before`,
+// workspaces, times in microseconds, and of the plan all but version, mesh,
+// tensor, source and steps. Whether a step of its kind leads from its `before`
+// to its `after` is not checked.
 // ERRORS: InvalidArgument, naming the key that is wrong, missing or unknown.
 absl::StatusOr<Plan> PlanFromJson(absl::string_view json);
 

@@ -13,7 +13,7 @@ enum class Storage {
   kSource,     // a view of the source
   kWorkspace,  // in the workspace buffer that it was in
   kNewBuffer,  // in a new workspace buffer; what was in one is dropped
-  kTarget,
+  kTarget,     // in the target; what was in a workspace buffer is dropped
 };
 
 // One per step. A relabelling leaves the value where it is, and a slice of the

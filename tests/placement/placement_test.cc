@@ -99,6 +99,29 @@ TEST(RaggedCutTest, CoversWhereThePiecesHoldAll) {
   EXPECT_FALSE(Affine(-6, 4).Covers(1, 1));
 }
 
+TEST(RaggedCutTest, LargestPieceIsTheLargestOfAll) {
+  const RaggedCut cuts[] = {Affine(0, 1),   Affine(0, 4),
+                            Affine(-6, 4),  Affine(-7, 3),
+                            Affine(-8, 4),  Affine(-1, 20),
+                            Affine(-40, 4), Explicit({0, 0, 3, 3, 8, 30})};
+  for (const RaggedCut& cut : cuts) {
+    for (int64_t extent = 0; extent <= 12; ++extent) {
+      int64_t largest = 0;
+      for (int64_t parts = 1; parts <= 5; ++parts) {
+        largest = std::max(largest, cut.Piece(parts - 1, extent).size());
+        EXPECT_EQ(cut.LargestPiece(parts, extent), largest)
+            << cut.ToString() << " of " << extent << " over " << parts;
+      }
+    }
+  }
+}
+
+TEST(RaggedCutTest, LargestPieceOfManyIsFoundAtOnce) {
+  EXPECT_EQ(Affine(-kMax / 2, 3).LargestPiece(kMax, kMax), 3);
+  EXPECT_EQ(Affine(kMin, 1).LargestPiece(kMax, kMax), 0);
+  EXPECT_EQ(Affine(kMin, kMax).LargestPiece(3, kMax), kMax - 1);
+}
+
 TEST(RaggedCutTest, DoesNotOverflowAtTheLimit) {
   EXPECT_EQ(Affine(kMin, kMax).Piece(0, kMax), (Interval{kMax, kMax}));
   EXPECT_EQ(Affine(kMin, kMax).Piece(1, 10), (Interval{0, 10}));

@@ -86,6 +86,32 @@ TEST(FingerprintTest, TellsMeshesAndTensorsApart) {
   }
 }
 
+TEST(FingerprintTest, TellsMeshesOfStepsApart) {
+  const Layout source = ParseLayout("x=2", "f32[8] [S(0)]");
+  const Layout whole = source.With("[R]").value();
+  const auto exchange = [&](const Layout& after) {
+    return MakeStep(StepKind::kExchange, {0}, source, after);
+  };
+  // By way of `between` to the source's own mesh.
+  const auto by_way_of = [&](const Layout& between) {
+    return Plan(source, whole,
+                {exchange(between),
+                 MakeStep(StepKind::kExchange, {0}, between, whole)});
+  };
+  std::vector<Plan> plans = {Plan(source, whole, {exchange(whole)}),
+                             by_way_of(ParseLayout("x=2", "f32[8] [R]"))};
+  for (const char* mesh : {"x=2@2", "x=2@1", "x=2:2", "y=2", "x=3"}) {
+    const Layout elsewhere = ParseLayout(mesh, "f32[8] [R]");
+    plans.push_back(Plan(source, elsewhere, {exchange(elsewhere)}));
+    plans.push_back(by_way_of(elsewhere));
+  }
+  std::map<uint64_t, Plan> seen;
+  for (const Plan& plan : plans) {
+    EXPECT_TRUE(seen.emplace(plan.fingerprint(), plan).second)
+        << plan << " like " << seen.at(plan.fingerprint());
+  }
+}
+
 TEST(FingerprintTest, TellsKindsAxesAndLayoutsOfStepsApart) {
   const Layout start = ParseLayout("x=2,y=2", "f32[8,4] [S(0), S(0)]");
   const Layout reversed = start.With("[S(0)[1], S(0)[0]]").value();

@@ -1,5 +1,6 @@
 #include "tessera/redistribute/plan.h"
 
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace {
 using internal::Storage;
 using internal::StorageOfSteps;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 Step MakeStep(StepKind kind, int axis, const Layout& before,
               const char* after) {
@@ -49,17 +51,29 @@ Plan MakeChain(const Layout& source, const std::vector<NextStep>& chain) {
   return Plan(source, at, steps);
 }
 
+// An f32[8,4] on four ranks that goes to three others.
+Plan ToAnotherMesh() {
+  const Layout source = ParseLayout("f32[8,4] [R, S(0)]");
+  const Step slice = MakeStep(StepKind::kSlice, 0, source, "[S(1), S(0)]");
+  Step exchange = MakeStep(StepKind::kExchange, 0, slice.after, "[S(1), S(0)]");
+  exchange.axes = {0, 1};
+  exchange.after =
+      Layout::Parse("f32[8,4] [S(0)]", DeviceMesh::Parse("x=3@4").value())
+          .value();
+  const Step gather = MakeStep(StepKind::kAllGather, 0, exchange.after, "[R]");
+  return Plan(source, gather.after, {slice, exchange, gather});
+}
+
 TEST(StepKindTest, NamesAreDistinct) {
   std::set<std::string> names;
   int communicating = 0;
-  for (int i = 0; i <= static_cast<int>(StepKind::kAllToAll); ++i) {
-    const auto kind = static_cast<StepKind>(i);
+  for (StepKind kind : kAllStepKinds) {
     names.emplace(StepKindName(kind));
     names.emplace(StepKindShortName(kind));
     communicating += Communicates(kind) ? 1 : 0;
   }
-  EXPECT_EQ(names.size(), 16u);
-  EXPECT_EQ(communicating, 4);
+  EXPECT_EQ(names.size(), 2 * std::size(kAllStepKinds));
+  EXPECT_EQ(communicating, 5);
 }
 
 TEST(PlanTest, PrintsAsOneLineAndAsATable) {
@@ -70,13 +84,31 @@ TEST(PlanTest, PrintsAsOneLineAndAsATable) {
             "[P(sum), S(0)] -RS(dp)-> [S(1), S(0)] -AG(tp)-> [S(1), R]");
   EXPECT_EQ(plan.ToTable(),
             "step            axes  before -> after                 "
-            "bytes  messages  time us\n"
+            "bytes  messages  workspace  time us\n"
             "reduce_scatter  dp    [P(sum), S(0)] -> [S(1), S(0)]  "
-            "  100         1      7.5\n"
+            "  100         1         32      7.5\n"
             "all_gather      tp    [S(1), S(0)] -> [S(1), R]       "
-            "  100         1      7.5\n"
+            "  100         1         32      7.5\n"
             "total                                                 "
-            "  200         2     15.0\n");
+            "  200         2         32     15.0\n");
+}
+
+TEST(PlanTest, NamesAMeshWhereAStepLeadsToAnother) {
+  const Plan plan = ToAnotherMesh();
+  EXPECT_EQ(plan.ToString(),
+            "[R, S(0)] -SL(dp)-> [S(1), S(0)] -XC(dp,tp)-> [S(0)] on 'x=3@4' "
+            "-AG(x)-> [R]");
+  EXPECT_EQ(plan.ToTable(),
+            "step        axes   before -> after                    "
+            "bytes  messages  workspace  time us\n"
+            "slice       dp     [R, S(0)] -> [S(1), S(0)]          "
+            "    0         0          0      7.5\n"
+            "exchange    dp,tp  [S(1), S(0)] -> [S(0)] on 'x=3@4'  "
+            "  100         1         48      7.5\n"
+            "all_gather  x      [S(0)] -> [R]                      "
+            "  100         1         48      7.5\n"
+            "total                                                 "
+            "  200         2         48     22.5\n");
 }
 
 TEST(PlanTest, WithoutStepsIsItsLayout) {
@@ -86,7 +118,9 @@ TEST(PlanTest, WithoutStepsIsItsLayout) {
   EXPECT_EQ(plan.bytes_received(), 0);
   EXPECT_EQ(plan.launches(), 0);
   EXPECT_EQ(plan.time_ps(), 0);
+  EXPECT_THAT(plan.step_workspace_bytes(), IsEmpty());
   EXPECT_EQ(plan.workspace_bytes(), 0);
+  EXPECT_EQ(plan.peak_bytes(), 2 * 64);
 }
 
 TEST(PlanTest, NamesAllAxesOfAStep) {
@@ -142,13 +176,17 @@ TEST(StorageOfStepsTest, WorksInPlaceInWorkspaceButNeverInTheSource) {
                                {StepKind::kAllReduce, 0, "[R, S(0)]"},
                                {StepKind::kRelabel, 0, "[R, S(0)]"},
                                {StepKind::kAllGather, 1, "[R, R]"},
-                               {StepKind::kSlice, 0, "[S(0), R]"}});
+                               {StepKind::kSlice, 0, "[S(0), R]"},
+                               {StepKind::kFill, 1, "[S(0), P(sum)]"}});
   EXPECT_THAT(
       StorageOfSteps(plan.steps()),
       ElementsAre(Storage::kNewBuffer, Storage::kWorkspace, Storage::kWorkspace,
-                  Storage::kNewBuffer, Storage::kTarget));
+                  Storage::kNewBuffer, Storage::kTarget, Storage::kTarget));
   // Half of the tensor, and all of it while it is gathered.
+  EXPECT_THAT(plan.step_workspace_bytes(),
+              ElementsAre(16 * 4, 16 * 4, 16 * 4, (16 + 32) * 4, 32 * 4, 0));
   EXPECT_EQ(plan.workspace_bytes(), (16 + 32) * 4);
+  EXPECT_EQ(plan.peak_bytes(), (16 + 32 + 16 + 16) * 4);
 }
 
 TEST(StorageOfStepsTest, APieceAmongIdentitiesIsAChangeOfRegion) {
@@ -158,6 +196,15 @@ TEST(StorageOfStepsTest, APieceAmongIdentitiesIsAChangeOfRegion) {
   EXPECT_THAT(StorageOfSteps(plan.steps()),
               ElementsAre(Storage::kNewBuffer, Storage::kTarget));
   EXPECT_EQ(plan.workspace_bytes(), 16 * 4);
+}
+
+TEST(StorageOfStepsTest, RaggedPiecesCountAsTheLargestOfThem) {
+  const Plan plan = MakeChain(
+      ParseLayout("f32[10] [Ragged(0,1,10), R]"),
+      {{StepKind::kExchange, 0, "[R, Ragged(0,7,10)]"},
+       {StepKind::kExchange, 1, "[Ragged(-2+6)[0], Ragged(-2+6)[1]]"}});
+  EXPECT_THAT(plan.step_workspace_bytes(), ElementsAre(7 * 4, 7 * 4));
+  EXPECT_EQ(plan.peak_bytes(), (9 + 7 + 6) * 4);
 }
 
 }  // namespace

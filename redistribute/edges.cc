@@ -413,14 +413,17 @@ void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
   const AxisState state = from[i];
   const bool was_last = !state.is_shard() || IsMinorMost(from, i);
   const PackedLayout without = Without(from, i);
-  if (!was_last) edges.push_back(Exchange(from, without));
+  const auto add = [&](const PackedLayout& after) {
+    if (const auto edge = Exchange(from, after)) edges.push_back(*edge);
+  };
+  if (!was_last) add(without);
   for (int dim = 0; dim < num_dims(); ++dim) {
     const int cuts = CountShards(without, dim);
     for (int at = 0; at <= cuts; ++at) {
       if (state == AxisState::Shard(dim, at)) continue;
       const bool is_collective = was_last && at == cuts;
       if (is_collective) continue;
-      edges.push_back(Exchange(from, WithShardAt(without, i, dim, at)));
+      add(WithShardAt(without, i, dim, at));
     }
   }
 }
@@ -441,10 +444,11 @@ bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
   return !has_ragged_ && !HasPartial(layout);
 }
 
-Edge LayoutGraph::Exchange(const PackedLayout& from,
-                           const PackedLayout& to) const {
-  return {StepKind::kExchange, ExchangeAxes(from, to), to,
-          ExchangeCost(from, to)};
+std::optional<Edge> LayoutGraph::Exchange(const PackedLayout& from,
+                                          const PackedLayout& to) const {
+  const Cost cost = ExchangeCost(from, to);
+  if (cost.messages == 0) return std::nullopt;
+  return Edge{StepKind::kExchange, ExchangeAxes(from, to), to, cost};
 }
 
 AxisList LayoutGraph::ExchangeAxes(const PackedLayout& from,
@@ -728,9 +732,6 @@ Cost LayoutGraph::ExchangeCost(const Share& needed,
     cost.time_ps = SaturatingAdd(
         cost.time_ps,
         SaturatingAdd(latency, TransferTime(bytes, tiers_[tier].rate)));
-  }
-  if (cost.messages == 0) {
-    cost.time_ps = SaturatingAdd(cost.time_ps, least_latency_ps_);
   }
   return cost;
 }

@@ -142,15 +142,18 @@ class LayoutGraph {
   // REQUIRES: `packed` comes from Pack or EdgesFrom.
   Layout Unpack(const PackedLayout& packed) const;
 
-  // All edges that leave `from`, but exchanges: those along one axis in the
-  // order of mesh axes, for each axis in the order of the table's new
-  // placements, R, P(op), S(0), S(1), ...; then those along several.
+  // All edges that leave `from`, but exchanges of more than one axis: those
+  // along one axis in the order of mesh axes, for each axis in the order of the
+  // table's new placements, R, P(op), S(0), S(1), ...; those along several;
+  // exchanges.
   void EdgesFrom(const PackedLayout& from, std::vector<Edge>& edges) const;
 
-  // True if exchanges lead from and to it.
+  // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
+  // Nullopt where no rank needs anything of another.
   // REQUIRES: MayExchange of both ends.
-  Edge Exchange(const PackedLayout& from, const PackedLayout& to) const;
+  std::optional<Edge> Exchange(const PackedLayout& from,
+                               const PackedLayout& to) const;
   // Those from which fills and scales alone, if anything, lead to `to`, in a
   // fixed order.
   std::vector<PackedLayout> FilledTo(const PackedLayout& to) const;

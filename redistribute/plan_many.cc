@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/mesh/device_mesh.h"
-#include "tessera/redistribute/planner.h"
 #include "tessera/redistribute/text_table.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/tensor/reduce_op.h"
@@ -278,7 +277,8 @@ ManyPlan Coalesce(std::vector<Plan> plans, const Topology& topology) {
 }
 
 absl::StatusOr<ManyPlan> PlanMany(absl::Span<const Redistribution> tensors,
-                                  const Topology& topology) {
+                                  const Topology& topology,
+                                  const PlanOptions& options) {
   std::vector<Plan> plans;
   plans.reserve(tensors.size());
   absl::flat_hash_map<Redistribution, size_t> first_with;
@@ -289,7 +289,7 @@ absl::StatusOr<ManyPlan> PlanMany(absl::Span<const Redistribution> tensors,
       continue;
     }
     absl::StatusOr<Plan> plan =
-        MakePlan(tensors[i].source, tensors[i].target, topology);
+        MakePlan(tensors[i].source, tensors[i].target, topology, options);
     if (!plan.ok()) {
       return absl::Status(
           plan.status().code(),

@@ -12,6 +12,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/redistribute/planner.h"
 
 namespace tessera {
 
@@ -120,6 +121,7 @@ class ManyPlan {
 ManyPlan Coalesce(std::vector<Plan> plans, const Topology& topology);
 
 // The cheapest plan for each of the tensors, as MakePlan gives it, coalesced.
+// A limit on workspace holds for every plan by itself.
 //
 //   std::vector<Redistribution> weights;  // from [S(0)] to [R] each, say
 //   TESSERA_ASSIGN_OR_RETURN(ManyPlan many, PlanMany(weights, topology));
@@ -130,7 +132,8 @@ ManyPlan Coalesce(std::vector<Plan> plans, const Topology& topology);
 // COST: one search for each redistribution that differs from those before it,
 // and that of Coalesce.
 absl::StatusOr<ManyPlan> PlanMany(absl::Span<const Redistribution> tensors,
-                                  const Topology& topology);
+                                  const Topology& topology,
+                                  const PlanOptions& options = {});
 
 }  // namespace tessera
 

@@ -194,30 +194,39 @@ class Search {
     for (const Edge& edge : edges_) Follow(at, edge);
     if (!graph_.MayExchange(layout)) return;
     for (const PackedLayout& last : last_) {
-      if (last != layout) Follow(at, graph_.Exchange(layout, last));
+      FollowExchange(at, last);
     }
     if (nodes_[at].parent < 0) ExchangeToAny(at);
   }
 
-  // From the source, the nearest to the target first.
+  // The nearest to the target first: they are most likely to make others not
+  // worth looking at.
   void ExchangeToAny(int at) {
-    const PackedLayout layout = nodes_[at].state.layout;
-    std::vector<std::pair<int64_t, PackedLayout>> waypoints;
-    const int64_t exchange = graph_.LeastExchangeTime();
+    struct Stop {
+      PackedLayout layout;
+      int64_t rest;  // a bound on the way from there
+    };
+    std::vector<Stop> stops;
     for (const PackedLayout& to : graph_.AllExchangeable()) {
-      if (to == layout) continue;
-      const int64_t rest = Bound(to);
-      if (rest + exchange > BestCost() && !counts_workspace_) continue;
-      waypoints.emplace_back(rest, to);
+      const Stop stop = {to, Bound(to)};
+      if (!IsTooFar(graph_.LeastExchangeTime(), stop.rest)) {
+        stops.push_back(stop);
+      }
     }
-    absl::c_stable_sort(waypoints, [](const auto& a, const auto& b) {
-      return a.first < b.first;
-    });
-    for (const auto& [rest, to] : waypoints) {
-      if (!counts_workspace_ &&
-          rest + graph_.LeastTime(layout, to) > BestCost())
-        continue;
-      Follow(at, graph_.Exchange(layout, to));
+    absl::c_stable_sort(
+        stops, [](const Stop& a, const Stop& b) { return a.rest < b.rest; });
+    for (const Stop& stop : stops) {
+      const int64_t exchange = graph_.LeastTime(source_, stop.layout);
+      if (!IsTooFar(exchange, stop.rest)) FollowExchange(at, stop.layout);
+    }
+  }
+  bool IsTooFar(int64_t first, int64_t rest) const {
+    return !counts_workspace_ && Sum(first, rest) > BestCost();
+  }
+
+  void FollowExchange(int at, const PackedLayout& to) {
+    if (const auto edge = graph_.Exchange(nodes_[at].state.layout, to)) {
+      Follow(at, *edge);
     }
   }
 

@@ -11,9 +11,9 @@
 namespace tessera::testing {
 
 // The cost of the cheapest way between any two of `layouts`, [from][to], in
-// picoseconds, by relaxing all edges of edges.h, exchanges between any two
-// included, until nothing changes. Ways lead through `layouts` only. Slow and
-// obvious: no bounds, no order, no state left out.
+// picoseconds, over all edges of edges.h, by relaxing them until nothing
+// changes. Ways lead through `layouts` only. Slow and obvious: no bounds, no
+// order, no state left out.
 // REQUIRES: the layouts are of one tensor on one mesh without ragged cuts or
 // axes of size 1, and every edge leads to one of them or is not to be taken.
 std::vector<std::vector<int64_t>> CheapestCosts(

@@ -1,5 +1,6 @@
 #include "tessera/redistribute/edges.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/redistribute/all_layouts.h"
@@ -21,6 +23,7 @@ using internal::Edge;
 using internal::LayoutGraph;
 using ::tessera::testing::AllLayouts;
 using ::tessera::testing::LegalStep;
+using ::tessera::testing::MakeStep;
 using ::tessera::testing::NamedStep;
 using ::tessera::testing::StatusIs;
 using ::testing::ElementsAreArray;
@@ -103,6 +106,11 @@ TEST(LayoutGraphTest, HasExactlyTheDocumentedEdges) {
     for (const Layout& from : layouts) {
       std::map<std::string, int> edge_to;
       sums.EdgesFrom(sums.Pack(from), edges);
+      const auto is_exchange = [](const Edge& edge) {
+        return edge.kind == StepKind::kExchange;
+      };
+      edges.erase(std::remove_if(edges.begin(), edges.end(), is_exchange),
+                  edges.end());
       for (size_t i = 0; i < edges.size(); ++i) {
         const std::string to = sums.Unpack(edges[i].after).ToString();
         EXPECT_TRUE(edge_to.emplace(to, i).second) << "twice " << to;
@@ -121,6 +129,59 @@ TEST(LayoutGraphTest, HasExactlyTheDocumentedEdges) {
             << from << to;
       }
       EXPECT_EQ(edges.size(), legal);
+    }
+  }
+}
+
+// The layout that is left when one axis is R and all else stays.
+Layout WithoutAxis(const Layout& layout, int axis) {
+  Placements placements(layout.placements().begin(), layout.placements().end());
+  placements[axis] = Placement::Replicate();
+  std::vector<Layout::DimOrder> order;
+  for (int dim = 0; dim < layout.shape().num_dims(); ++dim) {
+    order.push_back({dim, {}});
+    for (int other : layout.ShardAxes(dim)) {
+      if (other != axis) order.back().axes.push_back(other);
+    }
+  }
+  return layout.With(placements, order).value();
+}
+
+// Between layouts that differ in the place of one axis there is an exchange,
+// unless a collective or slice leads there or no rank needs anything.
+TEST(LayoutGraphTest, MovesOneAxisAnywhere) {
+  for (const char* mesh : {"x=4", "x=2,y=3", "x=2,y=2,z=2"}) {
+    const std::vector<Layout> layouts =
+        AllLayouts(TensorMeta::Parse("f32[5,3]").value(),
+                   DeviceMesh::Parse(mesh).value(), {ReduceOp::kSum});
+    for (const Layout& from : layouts) {
+      const LayoutGraph graph = GraphOf(from, from, Topology::Unit());
+      std::vector<Edge> edges;
+      graph.EdgesFrom(graph.Pack(from), edges);
+      std::vector<std::string> found;
+      for (const Edge& edge : edges) {
+        if (edge.kind != StepKind::kExchange) continue;
+        found.push_back(graph.Unpack(edge.after).ToString());
+        EXPECT_GT(edge.cost.messages, 0);
+      }
+      std::vector<std::string> wanted;
+      for (const Layout& to : layouts) {
+        if (from == to || from.HasPartial() || to.HasPartial()) continue;
+        if (LegalStep(from, to).has_value()) continue;
+        bool differ_in_one = false;
+        for (int axis = 0; axis < from.mesh().num_axes(); ++axis) {
+          differ_in_one =
+              differ_in_one || WithoutAxis(from, axis) == WithoutAxis(to, axis);
+        }
+        const Step step = MakeStep(StepKind::kExchange, {}, from, to);
+        if (differ_in_one && step.messages > 0) wanted.push_back(to.ToString());
+      }
+      // Two axes may have changed places, either of which may be said to have
+      // moved.
+      absl::c_sort(found);
+      found.erase(std::unique(found.begin(), found.end()), found.end());
+      absl::c_sort(wanted);
+      EXPECT_EQ(found, wanted) << from;
     }
   }
 }

@@ -455,7 +455,7 @@ TEST(ExecuteTest, ReportsMemoryThatIsNotThere) {
 
 TEST(ExecuteTest, GivesWorkspaceBack) {
   const Plan plan =
-      PlanBetween("x=2,y=2", "f32[8,8] [S(0), S(0)]", "[S(0)[1], S(0)[0]]");
+      PlanBetween("x=2,y=2", "f32[8,8] [P(sum), S(0)]", "[R, S(1)]");
   ASSERT_GT(plan.workspace_bytes(), 0);
   for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {
     LocalRunOptions options;
@@ -463,13 +463,15 @@ TEST(ExecuteTest, GivesWorkspaceBack) {
     EXPECT_OK(RunLocalRanks(
         4,
         [&](LocalRank& self) -> absl::Status {
-          std::vector<float> source(16);
-          std::vector<float> target(16);
-          const TensorMeta meta = plan.source().LocalMeta(self.rank);
+          std::vector<float> source(32);
+          std::vector<float> target(32);
+          const TensorView from(source.data(),
+                                plan.source().LocalMeta(self.rank));
+          const TensorView to(target.data(),
+                              plan.target().LocalMeta(self.rank));
           for (int i = 0; i < 3; ++i) {
-            TESSERA_RETURN_IF_ERROR(Execute(plan, {source.data(), meta},
-                                            {target.data(), meta}, self.comms,
-                                            self.stream));
+            TESSERA_RETURN_IF_ERROR(
+                Execute(plan, from, to, self.comms, self.stream));
           }
           const MemoryUsage usage = self.device.memory().by_tag.at("workspace");
           EXPECT_EQ(usage.current_bytes, 0);

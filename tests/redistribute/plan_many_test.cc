@@ -77,10 +77,10 @@ TEST(PlanManyTest, EqualRedistributionsShareEveryLaunch) {
       Between("dp=2,tp=4", "bf16[1024,4096] [P(sum), S(0)]", "[R, S(1)]");
   ASSERT_OK_AND_ASSIGN(const Plan one,
                        MakePlan(two_steps.source, two_steps.target, SlowTp()));
-  ASSERT_EQ(one.launches(), 2);
+  ASSERT_GT(one.launches(), 1);
   const ManyPlan many = Many(std::vector<Redistribution>(7, two_steps));
   EXPECT_THAT(many.plans(), ::testing::Each(one));
-  EXPECT_EQ(many.launches(), 2);
+  EXPECT_EQ(many.launches(), one.launches());
   for (const Stage& stage : many.stages()) {
     EXPECT_EQ(stage.members.size(), 7u);
   }
@@ -424,7 +424,12 @@ void CheckFigures(const ManyPlan& many) {
   for (const Stage& stage : many.stages()) {
     stage_bytes += stage.bytes_received;
     for (const StepOfPlan& member : stage.members) {
-      EXPECT_EQ(stage.messages, many.step(member).messages);
+      const Step& step = many.step(member);
+      if (step.kind == StepKind::kExchange) {
+        EXPECT_GE(stage.messages, step.messages);
+      } else {
+        EXPECT_EQ(stage.messages, step.messages);
+      }
       EXPECT_GE(stage.time_ps, many.step(member).time_ps);
     }
     if (stage.members.size() == 1) {

@@ -107,7 +107,7 @@ TEST(MakePlanTest, ComposesStepsOfOneAxisEach) {
   EXPECT_EQ(Line("x=4", "f32[8,8] [S(0)]", "[P(avg)]"),
             "[S(0)] -FI(x)-> [P(sum)] -SC(x)-> [P(avg)]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, S(0)]", "[R, S(1)]"),
-            "[P(sum), S(0)] -A2A(y)-> [P(sum), S(1)] -AR(x)-> [R, S(1)]");
+            "[P(sum), S(0)] -RS(x)-> [S(1), S(0)] -XC(x,y)-> [R, S(1)]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, P]", "[R, R]"),
             "[P(sum), P(sum)] -AR(x)-> [R, P(sum)] -AR(y)-> [R, R]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, P]", "[S(0), S(0)]"),
@@ -118,8 +118,7 @@ TEST(MakePlanTest, ComposesStepsOfOneAxisEach) {
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [S(0)[1], S(0)[0]]", "[R, R]"),
             "[S(0)[1], S(0)[0]] -AG(x)-> [R, S(0)] -AG(y)-> [R, R]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [S(0), S(0)]", "[S(0)[1], S(0)[0]]"),
-            "[S(0), S(0)] -AG(y)-> [S(0), R] -AG(x)-> [R, R] -SL(y)-> "
-            "[R, S(0)] -SL(x)-> [S(0)[1], S(0)[0]]");
+            "[S(0), S(0)] -XC(x,y)-> [S(0)[1], S(0)[0]]");
 }
 
 // What is worth its launches depends on size and links.
@@ -227,9 +226,11 @@ TEST(MakePlanTest, RejectsTensorsAndMeshesThatDiffer) {
                        AllOf(HasSubstr("'x=2'"), HasSubstr("'y=2'"))));
 }
 
-TEST(MakePlanTest, DoesNotDependOnTheNumberOfRanks) {
-  EXPECT_EQ(Line("x=1024,y=128", "bf16[4096,14336] [P, S(0)]", "[R, S(1)]"),
-            Line("x=8,y=8", "bf16[4096,14336] [P, S(0)]", "[R, S(1)]"));
+TEST(MakePlanTest, PlansForAnyNumberOfRanks) {
+  EXPECT_EQ(PlanBetween("x=1024,y=128", "bf16[4096,14336] [P, S(0)]",
+                        "[R, S(1)]", Topology::Unit())
+                .ToString(),
+            "[P(sum), S(0)] -RS(x)-> [S(1), S(0)] -XC(x,y)-> [R, S(1)]");
 }
 
 }  // namespace

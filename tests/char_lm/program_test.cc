@@ -65,7 +65,8 @@ TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
   EXPECT_EQ(result.exit_status, 0) << result.output;
   EXPECT_THAT(
       result.output,
-      AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"), HasSubstr("-A2A"),
+      AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"),
+            HasSubstr("-XC(dp_outer,dp_inner)->"),
             HasSubstr("unit block1  param=[R, Flat]"), HasSubstr("padding"),
             HasSubstr("step    2  loss"), HasSubstr("dp_outer     all_reduce"),
             HasSubstr("main_grad"), Not(HasSubstr("oracle"))));

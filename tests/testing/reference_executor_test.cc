@@ -37,7 +37,7 @@ Plan PlanBetween(const std::string& mesh, const std::string& source,
 // What ranks 0, 1, ... of a row-major mesh hold, as bytes.
 class RankPieces {
  public:
-  RankPieces(const Layout& layout, unsigned char byte) {
+  RankPieces(const Layout& layout, unsigned char byte) : layout_(layout) {
     for (int rank = 0; rank < layout.mesh().size(); ++rank) {
       metas_.push_back(layout.LocalMeta(rank));
       bytes_.emplace_back(metas_.back().num_bytes(), byte);
@@ -55,10 +55,13 @@ class RankPieces {
     return all;
   }
 
-  // Numbers whose sums and products round. Replicas need not agree: both
-  // executors get the same.
+  // Numbers whose sums and products round; replicas agree.
   void FillAtRandom(std::mt19937& random) {
     for (size_t rank = 0; rank < bytes_.size(); ++rank) {
+      bytes_[rank] = bytes_[FirstReplica(static_cast<int>(rank))];
+      if (FirstReplica(static_cast<int>(rank)) != static_cast<int>(rank)) {
+        continue;
+      }
       VisitDType(metas_[rank].dtype(), [&]<typename T>() {
         T* const data = view(static_cast<int>(rank)).template as<T>();
         std::uniform_real_distribution<float> numbers(-1000, 1000);
@@ -74,6 +77,18 @@ class RankPieces {
   }
 
  private:
+  // The rank at coordinate 0 of the axes that replicate.
+  int FirstReplica(int rank) const {
+    MeshCoords coords = layout_.mesh().CoordsOf(rank).value();
+    for (size_t axis = 0; axis < coords.size(); ++axis) {
+      if (layout_.placement(static_cast<int>(axis)).is_replicate()) {
+        coords[axis] = 0;
+      }
+    }
+    return layout_.mesh().RankAt(coords);
+  }
+
+  Layout layout_;
   std::vector<TensorMeta> metas_;
   std::vector<std::vector<unsigned char>> bytes_;
 };

@@ -18,7 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/redistribute/crossing.h"
 #include "tessera/redistribute/edges.h"
+#include "tessera/redistribute/unit_axes.h"
 
 namespace tessera {
 namespace {
@@ -27,17 +29,13 @@ using internal::AxisState;
 using internal::Edge;
 using internal::LayoutGraph;
 using internal::PackedLayout;
+using internal::WithoutUnitAxes;
 
 absl::Status CheckSameTensor(const Layout& source, const Layout& target) {
   if (source.meta() != target.meta()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "redistribute: want source and target of one dtype and shape, found ",
         source.meta().ToString(), " and ", target.meta().ToString()));
-  }
-  if (source.mesh() != target.mesh()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "redistribute: want source and target on one mesh, found '",
-        source.mesh().ToString(), "' and '", target.mesh().ToString(), "'"));
   }
   return absl::OkStatus();
 }
@@ -49,48 +47,19 @@ bool SamePlacement(const Layout& a, const Layout& b, int axis) {
           a.order_position(axis) == b.order_position(axis));
 }
 
-// Ragged cuts, and the Shard placements beside one, stay where they are.
-absl::Status CheckRaggedStays(const Layout& source, const Layout& target) {
-  if (source.RaggedAxes().empty() && target.RaggedAxes().empty()) {
-    return absl::OkStatus();
-  }
+// True if a ragged cut of either, or what shards beside one, changes.
+// REQUIRES: one mesh.
+bool MovesRaggedCut(const Layout& source, const Layout& target) {
+  if (source.RaggedAxes().empty() && target.RaggedAxes().empty()) return false;
   const auto holds_a_piece = [](const Placement& placement) {
     return placement.is_ragged() || placement.is_shard();
   };
   for (int axis = 0; axis < source.mesh().num_axes(); ++axis) {
-    if (!holds_a_piece(source.placement(axis)) &&
-        !holds_a_piece(target.placement(axis))) {
-      continue;
-    }
-    if (SamePlacement(source, target, axis)) continue;
-    return absl::UnimplementedError(absl::StrCat(
-        "redistribute: a ragged cut and the shards beside it cannot move yet, "
-        "want both ends alike along axis '",
-        source.mesh().axis(axis).name, "', found ", source.ToString(), " and ",
-        target.ToString()));
+    const bool counts = holds_a_piece(source.placement(axis)) ||
+                        holds_a_piece(target.placement(axis));
+    if (counts && !SamePlacement(source, target, axis)) return true;
   }
-  return absl::OkStatus();
-}
-
-// `layout` with R along the axes of size 1, ragged ones aside: another name
-// for the same.
-Layout WithoutUnitAxes(const Layout& layout) {
-  const auto is_unit = [&](int axis) {
-    return layout.mesh().axis(axis).size == 1;
-  };
-  Placements placements(layout.placements().begin(), layout.placements().end());
-  for (int axis = 0; axis < layout.mesh().num_axes(); ++axis) {
-    if (is_unit(axis) && !placements[axis].is_ragged()) {
-      placements[axis] = Placement::Replicate();
-    }
-  }
-  std::vector<Layout::DimOrder> order;
-  for (int dim = 0; dim < layout.shape().num_dims(); ++dim) {
-    order.push_back({dim, layout.ShardAxes(dim)});
-    auto& axes = order.back().axes;
-    axes.erase(std::remove_if(axes.begin(), axes.end(), is_unit), axes.end());
-  }
-  return layout.With(placements, order).value();
+  return false;
 }
 
 // Whether ranks hold the same elements, in the same places.
@@ -365,9 +334,17 @@ absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
         "redistribute: want a workspace limit of at least 0 bytes, found ",
         *options.max_workspace_bytes));
   }
+  const auto within = [&](const Layout& from, const Layout& to) {
+    return MakePlan(from, to, topology);
+  };
+  if (source.mesh() != target.mesh()) {
+    return internal::PlanCrossing(source, target, topology, options, within);
+  }
   const Layout first = WithoutUnitAxes(source);
   const Layout last = WithoutUnitAxes(target);
-  TESSERA_RETURN_IF_ERROR(CheckRaggedStays(first, last));
+  if (MovesRaggedCut(first, last)) {
+    return internal::PlanCrossing(source, target, topology, options, within);
+  }
 
   std::vector<Step> steps;
   if (source == target) return Plan(source, target, std::move(steps));

@@ -563,6 +563,21 @@ int64_t LayoutGraph::NestedPiece(int64_t extent, const AxisList& axes,
   return extent;
 }
 
+int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
+                                      absl::Span<const uint8_t> axes) const {
+  if (axes.empty()) return extent;
+  // The parts are all alike up to some coordinate, the last one is shorter; cut
+  // again, a longer part may have the shorter pieces.
+  const int64_t size = axes_[axes[0]].size;
+  const auto least_of = [&](int64_t i) {
+    return LeastNestedPiece(CeilSplit(extent, size, i).size(), axes.subspan(1));
+  };
+  const int64_t least = std::min(least_of(0), least_of(size - 1));
+  const int64_t chunk = CeilDiv(extent, size);
+  // The shorter part, where empty ones follow.
+  return chunk == 0 ? least : std::min(least, least_of((extent - 1) / chunk));
+}
+
 int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
                                    const AxisList& axes) const {
   const auto exchanged = [&](const PackedCoords& coords) {
@@ -614,9 +629,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
       const int64_t gathered =
           std::exchange(extents[before[axes.axes[0]].dim()], 1);
       const int64_t others = Product(extents);
-      PackedCoords last = {};
-      for (int i = 0; i < num_axes(); ++i) last[i] = axes_[i].size - 1;
-      return {(gathered - NestedPiece(gathered, axes, last)) * others,
+      return {(gathered - LeastNestedPiece(gathered, axes.span())) * others,
               NestedPiece(gathered, axes, {}) * others};
     }
     case StepKind::kAllToAll: {

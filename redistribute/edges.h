@@ -235,6 +235,9 @@ class LayoutGraph {
   // other, at these coordinates.
   int64_t NestedPiece(int64_t extent, const AxisList& axes,
                       const PackedCoords& coords) const;
+  // The least of these pieces.
+  int64_t LeastNestedPiece(int64_t extent,
+                           absl::Span<const uint8_t> axes) const;
   // The most elements that a rank receives in an all-to-all from dim extents
   // `gathered` to dim extents `cut`, per element of the other dims.
   int64_t MostExchanged(int64_t gathered, int64_t cut,

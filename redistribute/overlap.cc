@@ -160,25 +160,14 @@ Share Overlap::Least(AxisMask own) const {
 Share Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share most = Most(dim);
   int64_t parts_own = 1;  // behind the prefix
-  bool all_own = true;
   for (int i = dim.prefix; i < dim.before.size; ++i) {
-    const bool is_own = Has(own, dim.before.axes[i]);
-    all_own = all_own && is_own;
-    if (is_own) parts_own *= Size(dim.before, i);
+    if (Has(own, dim.before.axes[i])) parts_own *= Size(dim.before, i);
   }
   if (parts_own == 1) return most;  // nothing is out of sight
   if (dim.prefix < dim.after.size) return {};
   // The new piece is what the prefix leaves, the old ones are parts of it.
-  if (dim.is_even) {
-    return {most.elements / parts_own, most.pieces / parts_own};
-  }
-  if (!all_own) return {};
-  int64_t least = dim.extent;  // the last part of the last part, and so on
-  for (int i = 0; i < dim.before.size; ++i) {
-    least =
-        CeilSplit(least, Size(dim.before, i), Size(dim.before, i) - 1).size();
-  }
-  return {least, 0};
+  if (!dim.is_even) return {};
+  return {most.elements / parts_own, most.pieces / parts_own};
 }
 
 int64_t Overlap::MostFoundAtHome() const {

@@ -1,5 +1,7 @@
-// Builds two layouts of one small tensor from bytes, plans the way from one to
-// the other, and checks the plan, its proof and what it does to values.
+// Builds two layouts of one small tensor from bytes, on one mesh or two, with
+// ragged cuts or without, plans the way from one to the other, and checks the
+// plan, its proof, its JSON and what it does to values; and a plan with less
+// workspace.
 
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -14,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "tessera/redistribute/plan_json.h"
 #include "tessera/redistribute/planner.h"
 #include "tessera/redistribute/verify.h"
 #include "tests/redistribute/run_plans.h"
@@ -26,7 +29,7 @@ namespace {
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kI32,
                              DType::kI64};
 
-DeviceMesh TakeMesh(FuzzedDataProvider& bytes) {
+DeviceMesh TakeMesh(FuzzedDataProvider& bytes, int offset) {
   constexpr int kMaxRanks = 24;
   constexpr const char* kNames[] = {"x", "y", "z", "w"};
   std::vector<DeviceMesh::AxisSize> axes;
@@ -38,7 +41,7 @@ DeviceMesh TakeMesh(FuzzedDataProvider& bytes) {
     axes.push_back({kNames[axis], size});
     ranks *= size;
   }
-  return DeviceMesh::Create(axes).value();
+  return DeviceMesh::Create(axes, offset).value();
 }
 
 TensorMeta TakeMeta(FuzzedDataProvider& bytes) {
@@ -48,6 +51,24 @@ TensorMeta TakeMeta(FuzzedDataProvider& bytes) {
     extent = bytes.ConsumeIntegralInRange<int64_t>(0, 7);
   }
   return TensorMeta::Create(dtype, extents).value();
+}
+
+// Of all `extent` elements into `parts`.
+RaggedCut TakeCut(FuzzedDataProvider& bytes, int64_t parts, int64_t extent) {
+  if (bytes.ConsumeBool()) {
+    const int64_t first = -bytes.ConsumeIntegralInRange<int64_t>(0, 20);
+    const int64_t least_step =
+        std::max<int64_t>(1, (extent - first + parts - 1) / parts);
+    return RaggedCut::Affine(
+               first, least_step + bytes.ConsumeIntegralInRange<int64_t>(0, 5))
+        .value();
+  }
+  std::vector<int64_t> bounds = {0, extent};
+  for (int64_t i = 1; i < parts; ++i) {
+    bounds.push_back(bytes.ConsumeIntegralInRange<int64_t>(0, extent));
+  }
+  std::sort(bounds.begin(), bounds.end());
+  return RaggedCut::Explicit(bounds).value();
 }
 
 // An error where ops do not mix or the dtype has no averages.
@@ -71,6 +92,23 @@ absl::StatusOr<Layout> TakeLayout(FuzzedDataProvider& bytes,
       const auto place = bytes.ConsumeIntegralInRange<size_t>(0, axes.size());
       axes.insert(axes.begin() + place, axis);
     }
+  }
+  absl::StatusOr<Layout> layout = Layout::Create(meta, mesh, placements, order);
+  if (!layout.ok() || !bytes.ConsumeBool()) return layout;
+
+  // A cut of what is left, over some of the axes that replicate.
+  MeshCoords axes;
+  int64_t parts = 1;
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+    if (!placements[axis].is_replicate() || bytes.ConsumeBool()) continue;
+    const auto place = bytes.ConsumeIntegralInRange<size_t>(0, axes.size());
+    axes.insert(axes.begin() + place, axis);
+    parts *= mesh.axis(axis).size;
+  }
+  const RaggedCut cut =
+      TakeCut(bytes, parts, layout->LargestRegion().box_elements());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    placements[axes[i]] = Placement::Ragged(cut, static_cast<int>(i));
   }
   return Layout::Create(meta, mesh, placements, order);
 }
@@ -98,17 +136,40 @@ void Require(const Plan& plan, const std::string& fault) {
   std::abort();
 }
 
-void CheckPlan(FuzzedDataProvider& bytes) {
-  const DeviceMesh mesh = TakeMesh(bytes);
-  const TensorMeta meta = TakeMeta(bytes);
-  const absl::StatusOr<Layout> source = TakeLayout(bytes, meta, mesh);
-  const absl::StatusOr<Layout> target = TakeLayout(bytes, meta, mesh);
-  if (!source.ok() || !target.ok()) return;
-  const Plan plan =
-      MakePlan(*source, *target, TakeTopology(bytes, mesh)).value();
+void Check(const Plan& plan) {
   const absl::Status proof = Verify(plan);
   Require(plan, proof.ok() ? "" : proof.ToString());
   Require(plan, testing::RunReferenceAndFindFault(plan));
+  const absl::StatusOr<Plan> read = PlanFromJson(PlanToJson(plan));
+  Require(plan, read.ok() ? "" : read.status().ToString());
+  Require(plan, *read == plan ? "" : "is another plan when read from JSON");
+}
+
+void CheckPlan(FuzzedDataProvider& bytes) {
+  const DeviceMesh mesh = TakeMesh(bytes, 0);
+  const DeviceMesh other =
+      bytes.ConsumeBool()
+          ? TakeMesh(bytes, bytes.ConsumeIntegralInRange<int>(0, 30))
+          : mesh;
+  const TensorMeta meta = TakeMeta(bytes);
+  const absl::StatusOr<Layout> source = TakeLayout(bytes, meta, mesh);
+  const absl::StatusOr<Layout> target = TakeLayout(bytes, meta, other);
+  if (!source.ok() || !target.ok()) return;
+  const Topology topology = TakeTopology(bytes, mesh);
+  const Plan plan = MakePlan(*source, *target, topology).value();
+  Check(plan);
+
+  if (plan.workspace_bytes() == 0) return;
+  const int64_t limit = plan.workspace_bytes() - 1;
+  const absl::StatusOr<Plan> smaller =
+      MakePlan(*source, *target, topology, {.max_workspace_bytes = limit});
+  if (smaller.ok()) {
+    Check(*smaller);
+    Require(*smaller, smaller->workspace_bytes() > limit ? "is too large" : "");
+    Require(*smaller, smaller->time_ps() < plan.time_ps() ? "is cheaper" : "");
+  } else if (!absl::IsResourceExhausted(smaller.status())) {
+    Require(plan, smaller.status().ToString());
+  }
 }
 
 }  // namespace

@@ -267,6 +267,14 @@ TEST(LayoutGraphTest, CostsAreThoseOfTheTable) {
       1);
 }
 
+// 7 in two parts of 4 and 3, in three parts each: 2, 2, 0 and 1, 1, 1.
+TEST(LayoutGraphTest, TheLeastNestedPieceMayBePartOfALargerOne) {
+  EXPECT_EQ(
+      FindEdge(Topology::Unit(), "x=2,y=3", "f32[7] [S(0), S(0)]", "[R, R]")
+          .cost.bytes_received,
+      4 * 7);
+}
+
 TEST(LayoutGraphTest, CostsThatDoNotFitBecomeTheGreatestValue) {
   const std::string half_of_all = "[1152921504606846976]";  // 2^60
   const Topology slow = Topology::Create("slow", {kMax, 1}, kMax, 1).value();

@@ -3,12 +3,12 @@
 #include <cassert>
 
 #include "tessera/base/status_macros.h"
-#include "tessera/redistribute/planner.h"
 
 namespace tessera {
 
-PlanCache::PlanCache(Topology topology, int64_t capacity)
-    : topology_(std::move(topology)), capacity_(capacity) {
+PlanCache::PlanCache(Topology topology, int64_t capacity,
+                     const PlanOptions& options)
+    : topology_(std::move(topology)), options_(options), capacity_(capacity) {
   assert(capacity >= 1);
 }
 
@@ -18,7 +18,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> PlanCache::Get(
     MutexLock lock(mutex_);
     if (PlanPtr plan = Find({&source, &target})) return plan;
   }
-  TESSERA_ASSIGN_OR_RETURN(Plan made, MakePlan(source, target, topology_));
+  TESSERA_ASSIGN_OR_RETURN(Plan made,
+                           MakePlan(source, target, topology_, options_));
   auto plan = std::make_shared<const Plan>(std::move(made));
   MutexLock lock(mutex_);
   if (PlanPtr first = Find(EndsOf(*plan))) return first;

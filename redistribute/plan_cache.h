@@ -13,10 +13,12 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/redistribute/planner.h"
 
 namespace tessera {
 
-// Keeps the plans of one topology that were asked for last. Thread-safe: the
+// Keeps the plans of one topology, and one set of options, that were asked for
+// last. Thread-safe: the
 // ranks of a process can share one.
 //
 //   PlanCache plans(Topology::LocalCpu(), /*capacity=*/1024);
@@ -24,14 +26,15 @@ namespace tessera {
 class PlanCache {
  public:
   // REQUIRES: capacity >= 1, the most plans kept.
-  PlanCache(Topology topology, int64_t capacity);
+  PlanCache(Topology topology, int64_t capacity,
+            const PlanOptions& options = {});
 
-  // What MakePlan(source, target, topology) gives: the plan that is kept, or
-  // else a new one, which is kept then in place of the one not asked for
-  // longest. Threads that miss the same plan at once make it each, and get the
-  // same pointer. Plans stay valid when the cache drops them. ERRORS: those of
-  // MakePlan; they are not kept.
-  // COST: for a plan that is kept, a look-up under a mutex; no allocation.
+  // What MakePlan(source, target, topology, options) gives: the plan that is
+  // kept, or else a new one, which is kept then in place of the one not asked
+  // for longest. Threads that miss the same plan at once make it each, and get
+  // the same pointer. Plans stay valid when the cache drops them. ERRORS: those
+  // of MakePlan; they are not kept. COST: for a plan that is kept, a look-up
+  // under a mutex; no allocation.
   absl::StatusOr<std::shared_ptr<const Plan>> Get(const Layout& source,
                                                   const Layout& target);
 
@@ -64,6 +67,7 @@ class PlanCache {
   void Insert(PlanPtr plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Topology topology_;
+  const PlanOptions options_;
   const int64_t capacity_;
 
   mutable Mutex mutex_;

@@ -68,6 +68,18 @@ TEST(PlanCacheTest, GivesTheSamePlanAgain) {
   EXPECT_EQ(cache.size(), 2);
 }
 
+TEST(PlanCacheTest, KeepsToItsOptions) {
+  const Layout source = Layout::Parse("f32[8,8] [P(sum), S(0)]",
+                                      DeviceMesh::Parse("x=2,y=2").value())
+                            .value();
+  const Layout target = source.With("[R, S(1)]").value();
+  PlanCache cache(Topology::LocalCpu(), kLarge, {.max_workspace_bytes = 0});
+  ASSERT_OK_AND_ASSIGN(const PlanPtr plan, cache.Get(source, target));
+  EXPECT_EQ(plan->workspace_bytes(), 0);
+  PlanCache without_limit(Topology::LocalCpu(), kLarge);
+  EXPECT_GT(without_limit.Get(source, target).value()->workspace_bytes(), 0);
+}
+
 // So many that the hash table has keys that agree in all that it looks at
 // before it compares them.
 TEST(PlanCacheTest, TellsAllPairsOfLayoutsApart) {

@@ -11,6 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/mesh/topology.h"
@@ -27,187 +31,73 @@ using ::tessera::testing::StatusIs;
 
 // Figures are elements, the most over all ranks: what some rank has to receive
 // at least, what one receives by the peer's plan, and the largest local piece
-// in that.
+// in that. Then mesh, shape, source and target.
+constexpr absl::string_view kCases = R"(
+192 512 256 x=2,y=2 16,8,8 [S(1)[1], S(1)[0]] -> [S(0), S(2)]
+32 32 64 x=2,y=2 16,8 [S(1), S(0)] -> [R, S(0)]
+24 52 24 x=2,y=3 12,12 [S(0), S(1)] -> [S(1), S(0)]
+32 32 64 x=2,y=2 16,8 [S(0), R] -> [S(0)[1], S(0)[0]]
+72 72 72 x=2,y=3 12,12 [R, S(0)] -> [S(0), R]
+8 8 16 x=2,y=2,z=2 16,8 [S(0), S(1), S(0)] -> [S(0), S(1), S(1)]
+4 12 32 x=2,y=2,z=2 16,4 [S(1), R, R] -> [S(0), S(0), S(0)]
+5 15 20 x=2,y=2 4,10 [S(1), R] -> [S(0), S(0)]
+96 160 256 x=2,y=2,z=2 16,8,8 [S(1), S(1), R] -> [S(0), S(2), S(2)]
+256 256 512 x=2,y=2 16,8,8 [R, S(0)] -> [S(0), S(0)]
+96 160 256 x=2,y=2,z=2 16,8,8 [S(1), S(0), R] -> [S(2), S(2), S(2)]
+192 448 256 x=2,y=2 16,8,8 [S(1)[1], S(1)[0]] -> [S(0), S(0)]
+32 40 32 x=2,y=2,z=2 16,8 [S(0)[1], S(0)[0], S(0)[2]] -> [R, S(1), S(0)]
+192 256 256 x=2,y=2,z=2 16,8,8 [S(1), S(0), R] -> [S(2), S(2), R]
+28 40 128 x=4,y=2,z=4 16,8,8 [R, S(1), S(1)] -> [S(0), S(2), S(0)]
+128 224 256 x=2,y=2,z=2,w=2 16,8,8 [S(1), R, S(0), R] -> [S(2), S(2), R, S(0)]
+32 252 128 x=4,y=2,z=4 16,8,8 [S(1)[0], S(1)[2], S(1)[1]] -> [S(0), S(0), S(2)]
+32 252 128 x=4,y=2,z=4 16,8,8 [S(1)[2], S(1)[0], S(1)[1]] -> [S(0), S(0), S(2)]
+96 96 256 x=2,y=2,z=2,w=2 16,8,8 [S(1), R, S(0), R] -> [S(2), S(2), S(2), S(2)]
+128 192 256 x=2,y=2,z=2 16,8,8 [S(1), R, S(2)] -> [S(2), S(2), S(2)]
+64 64 64 x=2,y=2,z=2 16,8 [S(0), S(0), R] -> [R, R, S(0)]
+48 128 128 x=2,y=2,z=2 16,4,8 [S(1), S(1), R] -> [S(0), S(2), S(2)]
+128 192 128 x=2,y=2 8,8,8 [S(0), S(1)] -> [S(1), S(2)]
+16 16 64 x=2,y=2,z=2 16,8 [S(1), R, R] -> [S(0), S(0), S(1)]
+56 72 64 x=2,y=2,z=2 16,8 [S(0)[2], S(0)[1], S(0)[0]] -> [R, S(1), R]
+16 16 16 x=4,y=2,z=4 16,8 [S(1), R, S(0)] -> [R, S(1), S(0)]
+96 160 256 x=2,y=2,z=2 16,8,8 [S(1), R, S(0)] -> [S(2), S(2), S(2)]
+7 7 8 x=2,y=2,z=2,w=4 16,8 [R, S(0), S(0), S(0)] -> [S(1), S(0), R, S(1)]
+0 0 128 x=2,y=2,z=2 16,8 [R, R, R] -> [S(0), S(1), S(1)]
+4 4 4 x=4,y=2,z=4 16,8 [S(0), S(0), S(1)] -> [S(1), S(0), S(0)]
+128 128 256 x=2,y=2,z=2 16,8,8 [S(0), S(1), R] -> [S(2), S(1), R]
+32 64 64 x=2,y=2 16,8 [S(0), S(1)] -> [S(0), R]
+2 3 8 x=2,y=2,z=2 8,4 [S(0), S(0), R] -> [S(0), S(1), S(1)]
+8 8 16 x=4,y=2,z=4 16,8 [R, S(1), S(0)] -> [S(1), R, S(0)]
+112 288 128 x=2,y=2,z=2 16,8,8 [S(1), S(0), S(1)] -> [S(2), S(2), S(2)]
+)";
+
 struct ReshardCase {
-  const char* mesh;
-  std::vector<int64_t> shape;
-  const char* source;
-  const char* target;
   int64_t necessary;
   int64_t peer_received;
   int64_t peer_peak;
+  std::string mesh;
+  std::string extents;  // "16,8,8"
+  std::string source;
+  std::string target;
 };
 
+int64_t ToNumber(absl::string_view text) {
+  int64_t number = -1;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &number)) << text;
+  return number;
+}
+
 std::vector<ReshardCase> Cases() {
-  return {
-      {"x=2,y=2",
-       {16, 8, 8},
-       "[S(1)[1], S(1)[0]]",
-       "[S(0), S(2)]",
-       192,
-       512,
-       256},
-      {"x=2,y=2", {16, 8}, "[S(1), S(0)]", "[R, S(0)]", 32, 32, 64},
-      {"x=2,y=3", {12, 12}, "[S(0), S(1)]", "[S(1), S(0)]", 24, 52, 24},
-      {"x=2,y=2", {16, 8}, "[S(0), R]", "[S(0)[1], S(0)[0]]", 32, 32, 64},
-      {"x=2,y=3", {12, 12}, "[R, S(0)]", "[S(0), R]", 72, 72, 72},
-      {"x=2,y=2,z=2",
-       {16, 8},
-       "[S(0), S(1), S(0)]",
-       "[S(0), S(1), S(1)]",
-       8,
-       8,
-       16},
-      {"x=2,y=2,z=2", {16, 4}, "[S(1), R, R]", "[S(0), S(0), S(0)]", 4, 12, 32},
-      {"x=2,y=2", {4, 10}, "[S(1), R]", "[S(0), S(0)]", 5, 15, 20},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), S(1), R]",
-       "[S(0), S(2), S(2)]",
-       96,
-       160,
-       256},
-      {"x=2,y=2", {16, 8, 8}, "[R, S(0)]", "[S(0), S(0)]", 256, 256, 512},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), S(0), R]",
-       "[S(2), S(2), S(2)]",
-       96,
-       160,
-       256},
-      {"x=2,y=2",
-       {16, 8, 8},
-       "[S(1)[1], S(1)[0]]",
-       "[S(0), S(0)]",
-       192,
-       448,
-       256},
-      {"x=2,y=2,z=2",
-       {16, 8},
-       "[S(0)[1], S(0)[0], S(0)[2]]",
-       "[R, S(1), S(0)]",
-       32,
-       40,
-       32},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), S(0), R]",
-       "[S(2), S(2), R]",
-       192,
-       256,
-       256},
-      {"x=4,y=2,z=4",
-       {16, 8, 8},
-       "[R, S(1), S(1)]",
-       "[S(0), S(2), S(0)]",
-       28,
-       40,
-       128},
-      {"x=2,y=2,z=2,w=2",
-       {16, 8, 8},
-       "[S(1), R, S(0), R]",
-       "[S(2), S(2), R, S(0)]",
-       128,
-       224,
-       256},
-      {"x=4,y=2,z=4",
-       {16, 8, 8},
-       "[S(1)[0], S(1)[2], S(1)[1]]",
-       "[S(0), S(0), S(2)]",
-       32,
-       252,
-       128},
-      {"x=4,y=2,z=4",
-       {16, 8, 8},
-       "[S(1)[2], S(1)[0], S(1)[1]]",
-       "[S(0), S(0), S(2)]",
-       32,
-       252,
-       128},
-      {"x=2,y=2,z=2,w=2",
-       {16, 8, 8},
-       "[S(1), R, S(0), R]",
-       "[S(2), S(2), S(2), S(2)]",
-       96,
-       96,
-       256},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), R, S(2)]",
-       "[S(2), S(2), S(2)]",
-       128,
-       192,
-       256},
-      {"x=2,y=2,z=2", {16, 8}, "[S(0), S(0), R]", "[R, R, S(0)]", 64, 64, 64},
-      {"x=2,y=2,z=2",
-       {16, 4, 8},
-       "[S(1), S(1), R]",
-       "[S(0), S(2), S(2)]",
-       48,
-       128,
-       128},
-      {"x=2,y=2", {8, 8, 8}, "[S(0), S(1)]", "[S(1), S(2)]", 128, 192, 128},
-      {"x=2,y=2,z=2",
-       {16, 8},
-       "[S(1), R, R]",
-       "[S(0), S(0), S(1)]",
-       16,
-       16,
-       64},
-      {"x=2,y=2,z=2",
-       {16, 8},
-       "[S(0)[2], S(0)[1], S(0)[0]]",
-       "[R, S(1), R]",
-       56,
-       72,
-       64},
-      {"x=4,y=2,z=4",
-       {16, 8},
-       "[S(1), R, S(0)]",
-       "[R, S(1), S(0)]",
-       16,
-       16,
-       16},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), R, S(0)]",
-       "[S(2), S(2), S(2)]",
-       96,
-       160,
-       256},
-      {"x=2,y=2,z=2,w=4",
-       {16, 8},
-       "[R, S(0), S(0), S(0)]",
-       "[S(1), S(0), R, S(1)]",
-       7,
-       7,
-       8},
-      {"x=2,y=2,z=2", {16, 8}, "[R, R, R]", "[S(0), S(1), S(1)]", 0, 0, 128},
-      {"x=4,y=2,z=4",
-       {16, 8},
-       "[S(0), S(0), S(1)]",
-       "[S(1), S(0), S(0)]",
-       4,
-       4,
-       4},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(0), S(1), R]",
-       "[S(2), S(1), R]",
-       128,
-       128,
-       256},
-      {"x=2,y=2", {16, 8}, "[S(0), S(1)]", "[S(0), R]", 32, 64, 64},
-      {"x=2,y=2,z=2", {8, 4}, "[S(0), S(0), R]", "[S(0), S(1), S(1)]", 2, 3, 8},
-      {"x=4,y=2,z=4", {16, 8}, "[R, S(1), S(0)]", "[S(1), R, S(0)]", 8, 8, 16},
-      {"x=2,y=2,z=2",
-       {16, 8, 8},
-       "[S(1), S(0), S(1)]",
-       "[S(2), S(2), S(2)]",
-       112,
-       288,
-       128},
-  };
+  std::vector<ReshardCase> cases;
+  for (absl::string_view line :
+       absl::StrSplit(kCases, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields =
+        absl::StrSplit(line, absl::MaxSplits(' ', 5));
+    const std::vector<std::string> ends = absl::StrSplit(fields[5], " -> ");
+    cases.push_back({ToNumber(fields[0]), ToNumber(fields[1]),
+                     ToNumber(fields[2]), fields[3], fields[4], ends[0],
+                     ends[1]});
+  }
+  return cases;
 }
 
 // A case with one more dim, which nothing cuts and by which all figures grow.
@@ -228,14 +118,15 @@ constexpr int64_t kElementSize = 2;  // of bf16
 // The case as a bf16 tensor of that many bytes or a little less.
 Scaled AtSize(const ReshardCase& figures, int64_t bytes) {
   int64_t elements = 1;
-  for (int64_t extent : figures.shape) elements *= extent;
+  for (absl::string_view extent : absl::StrSplit(figures.extents, ',')) {
+    elements *= ToNumber(extent);
+  }
   const int64_t factor = bytes / kElementSize / elements;
-  std::vector<int64_t> shape = figures.shape;
-  shape.push_back(factor);
-  const TensorMeta meta = TensorMeta::Create(DType::kBF16, shape).value();
-  const Layout source = Layout::Parse(meta.ToString() + " " + figures.source,
-                                      DeviceMesh::Parse(figures.mesh).value())
-                            .value();
+  const Layout source =
+      Layout::Parse(absl::StrCat("bf16[", figures.extents, ",", factor, "] ",
+                                 figures.source),
+                    DeviceMesh::Parse(figures.mesh).value())
+          .value();
   return {figures, factor, source, source.With(figures.target).value()};
 }
 

@@ -134,13 +134,16 @@ class ShortWays {
  private:
   static constexpr size_t kMaxSteps = 3;
 
-  std::vector<Edge> EdgesFrom(const Layout& at) const {
+  std::vector<Edge> EdgesFrom(const Layout& at, bool is_first) const {
+    const internal::PackedLayout from = graph_.Pack(at);
     std::vector<Edge> edges;
-    graph_.EdgesFrom(graph_.Pack(at), edges);
-    const bool may_exchange = !at.HasPartial() && !target_.HasPartial();
-    if (may_exchange) {
-      const auto last = graph_.Exchange(graph_.Pack(at), graph_.Pack(target_));
-      if (last.has_value()) edges.push_back(*last);
+    graph_.EdgesFrom(from, edges);
+    if (at.HasPartial()) return edges;
+    for (const internal::PackedLayout& to :
+         is_first ? graph_.AllExchangeable()
+                  : graph_.FilledTo(graph_.Pack(target_))) {
+      const auto exchange = graph_.Exchange(from, to);
+      if (exchange.has_value()) edges.push_back(*exchange);
     }
     return edges;
   }
@@ -152,7 +155,7 @@ class ShortWays {
       return;
     }
     if (steps.size() == kMaxSteps) return;
-    for (const Edge& edge : EdgesFrom(at)) {
+    for (const Edge& edge : EdgesFrom(at, steps.empty())) {
       const Layout after = graph_.Unpack(edge.after);
       if (steps.size() + 1 == kMaxSteps && after != target_) continue;
       steps.push_back({.kind = edge.kind,

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class UnevenTriangleTest : public TriangleTest {};
 
-TEST_P(UnevenTriangleTest, HoldsForAllTriplesUpToRounding) {
+TEST_P(UnevenTriangleTest, HoldsForAllTriplesWithinAThousandth) {
   Check(0.999, [](const Layout&) { return true; });
 }
 

@@ -102,7 +102,7 @@ TEST(RedistributeTest, PassesOnWhatThePlannerRejects) {
     TESSERA_ASSIGN_OR_RETURN(
         const ShardedTensor source,
         ShardedTensor::Allocate(from, self.rank, self.device));
-    EXPECT_THAT(Redistribute(source, ParseLayout("f32[3] [R]", "y=1"),
+    EXPECT_THAT(Redistribute(source, ParseLayout("f32[4] [R]", "x=1"),
                              Topology::LocalCpu(), self.comms, self.stream),
                 StatusIs(absl::StatusCode::kInvalidArgument));
     return absl::OkStatus();

@@ -237,8 +237,7 @@ void LayoutGraph::AddBounds() {
     }
   }
   for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
-    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits, 1));
-    least_latencies_of_two_.push_back(LeastLatency(bits, 2));
+    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits));
   }
 }
 
@@ -446,14 +445,15 @@ bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
 
 std::optional<Edge> LayoutGraph::Exchange(const PackedLayout& from,
                                           const PackedLayout& to) const {
-  const Cost cost = ExchangeCost(from, to);
+  const Overlap overlap = OverlapOf(from, to);
+  const Cost cost = ExchangeCost(overlap);
   if (cost.messages == 0) return std::nullopt;
-  return Edge{StepKind::kExchange, ExchangeAxes(from, to), to, cost};
+  return Edge{StepKind::kExchange, ExchangeAxes(overlap, from), to, cost};
 }
 
-AxisList LayoutGraph::ExchangeAxes(const PackedLayout& from,
-                                   const PackedLayout& to) const {
-  AxisList axes = AxesOf(OverlapOf(from, to).CrossedAxes());
+AxisList LayoutGraph::ExchangeAxes(const Overlap& overlap,
+                                   const PackedLayout& from) const {
+  AxisList axes = AxesOf(overlap.CrossedAxes());
   const auto rank = [&](uint8_t i) {
     return std::tuple(axes_[i].tier, !from[i].is_shard(), i);
   };
@@ -688,9 +688,7 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
   return cost;
 }
 
-Cost LayoutGraph::ExchangeCost(const PackedLayout& before,
-                               const PackedLayout& after) const {
-  const Overlap overlap = OverlapOf(before, after);
+Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
   const AxisMask crossed = overlap.AxesLeft();
   const AxisList decisive = AxesOf(overlap.DecisiveAxes());
   absl::InlinedVector<Share, 2> found(tiers_.size());
@@ -738,11 +736,10 @@ Cost LayoutGraph::ExchangeCost(const Share& needed,
 
 // What a rank shall hold depends on what other ranks hold. In a step in which
 // it gets m messages, the ranks that it knows of become m + 1 times as many.
-int64_t LayoutGraph::LeastLatency(int bits, int min_launches) const {
+int64_t LayoutGraph::LeastLatency(int bits) const {
   int64_t least = kMax;
   // Once there is one hop a launch, more launches save nothing.
-  for (int launches = min_launches; launches <= std::max(bits, min_launches);
-       ++launches) {
+  for (int launches = 1; launches <= bits; ++launches) {
     const int64_t hops = LeastSumOfFactors(bits, launches) - launches;
     least =
         std::min(least, SaturatingAdd(SaturatingMul(launches, launch_ps_),
@@ -772,65 +769,88 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
   return changes;
 }
 
-LayoutGraph::Need LayoutGraph::NeedOf(const PackedLayout& from,
-                                      const PackedLayout& to,
-                                      const Changes& changes,
-                                      AxisMask axes) const {
+LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
+                                      const Changes& changes) const {
+  const AxisMask own = kAllAxes & ~changes.filled;
   Share needed = {ragged_elements_, 1};
   Share found = needed;
   Need need;
-  if (!has_ragged_) {
-    const Overlap overlap = OverlapOf(from, to);
-    const AxisMask own = axes & ~changes.filled;
-    need.is_regular = overlap.IsRegular(own);
-    if (need.is_regular) {
-      needed = overlap.Most();
-      found = overlap.Least(own);
-      need.everywhere = needed.elements - overlap.MostFoundAtHome();
-    } else {
-      const PackedCoords coords = overlap.NeedyRank();
-      needed = overlap.FoundAt(coords, kNoAxes);
-      found = overlap.FoundAt(coords, own);
-    }
+  if (!has_ragged_ && overlap.IsEven()) {
+    needed = overlap.Most();
+    found = overlap.Least(own);
+    need.everywhere = needed.elements - overlap.MostFoundAtHome();
+  } else if (!has_ragged_) {
+    const PackedCoords coords = overlap.NeedyRank();
+    needed = overlap.FoundAt(coords, kNoAxes);
+    found = overlap.FoundAt(coords, own);
   }
   if (needed.elements == 0) return {};
-  // Whatever the way, addends - 1 receipts bring the addends of an element
-  // together, and one more makes each other copy; spread over all ranks.
-  const auto receipts = [&](int64_t addends, int64_t copies) {
-    const int64_t all = has_ragged_ ? needed.elements : num_elements_;
-    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
-  };
-  int64_t missing = needed.elements - found.elements;
   need.held = needed.elements;
-  need.received = missing / changes.sharers;
+  need.received = ReceivedBy(1, needed.elements, found.elements, changes);
   need.ranks = needed.pieces - found.pieces + 1;
   if (changes.addends > 1) {
-    missing = needed.elements;
     need.everywhere = needed.elements;
     need.ranks =
         SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
-    need.received = std::max(missing / changes.sharers,
-                             receipts(changes.addends, changes.copies));
   }
   need.ranks = CeilDiv(need.ranks, changes.sharers * changes.keepers);
-  if (changes.keepers > 1) {
-    // What is Partial before and after stays so, or is reduced and filled.
-    const int64_t sharers = changes.sharers * changes.keepers;
-    need.received =
-        std::min(need.received,
-                 std::max(missing / sharers, receipts(changes.least_kept, 1)));
-  }
   return need;
 }
 
-int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
-                               Launches launches) const {
+int64_t LayoutGraph::ReceivedBy(int64_t ranks, int64_t needed, int64_t found,
+                                const Changes& changes) const {
+  // Whatever the way, addends - 1 receipts bring the addends of an element
+  // together, and one more makes each other copy; spread over all ranks.
+  const auto receipts = [&](int64_t addends, int64_t copies) {
+    const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
+    return SaturatingMul(all, addends + copies - 2) / (num_ranks_ / ranks);
+  };
+  int64_t missing = needed - found;
+  int64_t received = missing / changes.sharers;
+  if (changes.addends > 1) {
+    missing = needed;
+    received = std::max(missing / changes.sharers,
+                        receipts(changes.addends, changes.copies));
+  }
+  if (changes.keepers > 1) {
+    // What is Partial before and after stays so, or is reduced and filled.
+    const int64_t sharers = changes.sharers * changes.keepers;
+    received = std::min(received, std::max(missing / sharers,
+                                           receipts(changes.least_kept, 1)));
+  }
+  return received;
+}
+
+int64_t LayoutGraph::ReceivedTogether(const Overlap& overlap,
+                                      const PackedLayout& from,
+                                      const PackedLayout& to,
+                                      const Tier& tier) const {
+  const Changes changes = ChangesOf(from, to, tier.within);
+  const AxisMask own = tier.within & ~changes.filled;
+  if (has_ragged_) {
+    return ReceivedBy(tier.sharers, ragged_elements_, ragged_elements_,
+                      changes);
+  }
+  if (overlap.IsEven()) {
+    return ReceivedBy(tier.sharers, overlap.HeldTogether(own),
+                      overlap.FoundTogether(own), changes);
+  }
+  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, tier.within));
+  const PackedCoords coords = joined.NeedyRank();
+  const int64_t needed = joined.FoundAt(coords, kNoAxes).elements;
+  if (needed == 0) return 0;
+  return ReceivedBy(tier.sharers, needed,
+                    joined.FoundAt(coords, own).elements, changes);
+}
+
+int64_t LayoutGraph::LeastTime(const PackedLayout& from,
+                               const PackedLayout& to) const {
   const Changes changes = ChangesOf(from, to, kAllAxes);
-  const Need need = NeedOf(from, to, changes, kAllAxes);
+  const Overlap overlap = OverlapOf(from, to);
+  const Need need = NeedOf(overlap, changes);
   const size_t bits = std::bit_width(static_cast<uint64_t>(need.ranks)) - 1;
-  const std::vector<int64_t>& latencies =
-      launches == Launches::kAny ? least_latencies_ : least_latencies_of_two_;
-  const int64_t latency = latencies[std::min(bits, latencies.size() - 1)];
+  const int64_t latency =
+      least_latencies_[std::min(bits, least_latencies_.size() - 1)];
 
   const bool is_filled = changes.filled != kNoAxes;
   int64_t transfer = TransferTime(need.received * element_size_, best_rate_);
@@ -844,14 +864,11 @@ int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
   // What has to cross slower links: ranks that only faster ones separate count
   // as one, and share it. What each of them lacks beyond its share comes over
   // the fast links at best.
+  const bool all_alike = !is_filled && changes.keepers == 1;
   for (size_t tier = 0; tier + 1 < tiers_.size() && need.ranks > 1; ++tier) {
-    const AxisMask slow = tiers_[tier].within;
-    const Need group = NeedOf(from, WithoutMinorCuts(to, slow),
-                              ChangesOf(from, to, slow), slow);
-    const int64_t share = group.received / tiers_[tier].sharers;
+    const int64_t share = ReceivedTogether(overlap, from, to, tiers_[tier]) /
+                          tiers_[tier].sharers;
     int64_t time = TransferTime(share * element_size_, tiers_[tier].rate);
-    const bool all_alike = need.is_regular && group.is_regular && !is_filled &&
-                           changes.keepers == 1;
     if (all_alike && need.everywhere > share) {
       time +=
           TransferTime((need.everywhere - share) * element_size_, best_rate_);

@@ -127,8 +127,6 @@ class LayoutGraph {
   // A reduce-scatter over that many axes may leave them in any order.
   static constexpr int kMaxAxesPermuted = 3;
 
-  enum class Launches { kAny, kTwoOrMore };
-
   // REQUIRES: source and target agree in meta, mesh and all that stays.
   // ERRORS: Unimplemented for more than kMaxMovingAxes axes of size above 1, or
   // more than AxisState::kMaxDims dims.
@@ -161,11 +159,9 @@ class LayoutGraph {
   // kMaxWaypoints.
   std::vector<PackedLayout> AllExchangeable() const;
 
-  // No way from `from` to `to` takes less time than this; or no way of two or
-  // more steps that communicate. Less than LeastExchangeTime where it may be
-  // that none has to.
-  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to,
-                    Launches launches = Launches::kAny) const;
+  // No way from `from` to `to` takes less time than this. Less than
+  // LeastExchangeTime where it may be that no step has to communicate.
+  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to) const;
 
   // The most bytes that a rank holds.
   int64_t PieceBytes(const PackedLayout& packed) const;
@@ -252,9 +248,8 @@ class LayoutGraph {
                       const PackedLayout& after, const AxisList& axes) const;
   // Those that messages cross, the slowest first; of equally slow ones those
   // that cut the tensor before.
-  AxisList ExchangeAxes(const PackedLayout& from, const PackedLayout& to) const;
-  Cost ExchangeCost(const PackedLayout& before,
-                    const PackedLayout& after) const;
+  AxisList ExchangeAxes(const Overlap& overlap, const PackedLayout& from) const;
+  Cost ExchangeCost(const Overlap& overlap) const;
   // Of a rank that looks for `needed` and finds that much of it within the
   // axes up to each tier.
   Cost ExchangeCost(const Share& needed, absl::Span<const Share> found,
@@ -274,20 +269,25 @@ class LayoutGraph {
   };
   Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
                     AxisMask axes) const;
-  // What no way between two layouts does without, where ranks count as one
-  // that differ along other axes than `axes` only: some rank holds so many
-  // elements in the end, some rank receives so many, and what some rank holds
-  // depends on so many ranks.
+  // What no way between two layouts does without: some rank holds so many
+  // elements in the end, some rank receives so many, every rank at least those
+  // needed everywhere, and what some rank holds depends on so many ranks.
   struct Need {
     int64_t held = 0;
     int64_t received = 0;
+    int64_t everywhere = 0;
     int64_t ranks = 1;
-    bool is_regular = false;
-    int64_t everywhere = 0;  // is_regular: what every rank receives at least
   };
-  Need NeedOf(const PackedLayout& from, const PackedLayout& to,
-              const Changes& changes, AxisMask axes) const;
-  int64_t LeastLatency(int bits, int min_launches) const;
+  Need NeedOf(const Overlap& overlap, const Changes& changes) const;
+  // What so many ranks receive together that need these elements and have
+  // found of them already.
+  int64_t ReceivedBy(int64_t ranks, int64_t needed, int64_t found,
+                     const Changes& changes) const;
+  // What some ranks receive together that links faster than those of `tier`
+  // join, over slower ones.
+  int64_t ReceivedTogether(const Overlap& overlap, const PackedLayout& from,
+                           const PackedLayout& to, const Tier& tier) const;
+  int64_t LeastLatency(int bits) const;
 
   Layout source_;
   Dims extents_;
@@ -305,10 +305,8 @@ class LayoutGraph {
   int64_t least_latency_ps_ = 0;  // of any axis
   Rate best_rate_ = {0, 1};       // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
-  // The latencies without which no rank learns of 2^i ranks, by i; and those
-  // of two or more launches.
+  // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;
-  std::vector<int64_t> least_latencies_of_two_;
 };
 
 }  // namespace tessera::internal

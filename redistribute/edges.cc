@@ -775,7 +775,7 @@ LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
   Share needed = {ragged_elements_, 1};
   Share found = needed;
   Need need;
-  if (!has_ragged_ && overlap.IsEven()) {
+  if (!has_ragged_ && overlap.IsRegular(own)) {
     needed = overlap.Most();
     found = overlap.Least(own);
     need.everywhere = needed.elements - overlap.MostFoundAtHome();
@@ -815,8 +815,8 @@ int64_t LayoutGraph::ReceivedBy(int64_t ranks, int64_t needed, int64_t found,
   if (changes.keepers > 1) {
     // What is Partial before and after stays so, or is reduced and filled.
     const int64_t sharers = changes.sharers * changes.keepers;
-    received = std::min(received, std::max(missing / sharers,
-                                           receipts(changes.least_kept, 1)));
+    received = std::min(
+        received, std::max(missing / sharers, receipts(changes.least_kept, 1)));
   }
   return received;
 }
@@ -839,8 +839,8 @@ int64_t LayoutGraph::ReceivedTogether(const Overlap& overlap,
   const PackedCoords coords = joined.NeedyRank();
   const int64_t needed = joined.FoundAt(coords, kNoAxes).elements;
   if (needed == 0) return 0;
-  return ReceivedBy(tier.sharers, needed,
-                    joined.FoundAt(coords, own).elements, changes);
+  return ReceivedBy(tier.sharers, needed, joined.FoundAt(coords, own).elements,
+                    changes);
 }
 
 int64_t LayoutGraph::LeastTime(const PackedLayout& from,

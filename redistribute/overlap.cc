@@ -100,14 +100,24 @@ Overlap::Meeting Overlap::MeetingOf(const Dim& dim, int old_axis,
   return worst;
 }
 
-int64_t Overlap::PartsOf(const Dim& dim, AxisMask own, AxisMask held) const {
-  int64_t parts = 1;
+Overlap::Parts Overlap::PartsOf(const Dim& dim, AxisMask own,
+                                AxisMask held) const {
+  Parts parts;
   for (int i = dim.prefix; i < dim.before.size; ++i) {
     const int axis = dim.before.axes[i];
     if (!Has(own, axis)) continue;
-    const Meeting meeting = MeetingOf(dim, axis, held);
-    if (meeting == Meeting::kClash) return 0;
-    if (meeting == Meeting::kApart) parts *= axis_sizes_[axis];
+    switch (MeetingOf(dim, axis, held)) {
+      case Meeting::kApart:
+        parts.count *= axis_sizes_[axis];
+        break;
+      case Meeting::kSame:
+        break;
+      case Meeting::kClash:
+        return {.count = 0};
+      case Meeting::kUnclear:
+        parts.is_exact = false;
+        break;
+    }
   }
   return parts;
 }
@@ -128,9 +138,9 @@ int64_t Overlap::FoundTogether(AxisMask own) const {
   int64_t elements = HeldTogether(own);
   if (elements == 0) return 0;
   for (const Dim& dim : dims_) {
-    const int64_t parts = PartsOf(dim, own, own);
-    if (parts == 0) return 0;
-    elements /= parts;
+    const Parts parts = PartsOf(dim, own, own);
+    if (parts.count == 0) return 0;
+    elements /= parts.count;
   }
   return elements;
 }
@@ -221,21 +231,27 @@ Share Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share most = Most(dim);
   if (dim.extent == 0 || !dim.differs()) return most;
   if (dim.is_even) {
-    const int64_t parts = PartsOf(dim, own, kAllAxes);
-    if (parts == 0) return {};
-    return {most.elements / parts, most.pieces / parts};
+    const Parts parts = PartsOf(dim, own, kAllAxes);
+    if (parts.count == 0 || !parts.is_exact) return {};
+    return {most.elements / parts.count, most.pieces / parts.count};
   }
   const AxisMask left = MaskOf(dim.before, dim.prefix);
   if ((left & own) == kNoAxes) return most;  // nothing is out of sight
   if (dim.prefix < dim.after.size) return {};
   // The new piece is what the prefix leaves, the old ones are parts of it.
   if ((left & ~own) != kNoAxes) return {};
-  int64_t least = dim.extent;  // the last part of the last part, and so on
-  for (int i = 0; i < dim.before.size; ++i) {
-    least =
-        CeilSplit(least, Size(dim.before, i), Size(dim.before, i) - 1).size();
-  }
-  return {least, 0};
+  return {LeastPiece(dim.before, 0, dim.extent), 0};
+}
+
+int64_t Overlap::LeastPiece(const CutList& list, int from,
+                            int64_t extent) const {
+  if (from == list.size || extent == 0) return extent;
+  const int64_t parts = Size(list, from);
+  const int64_t last = CeilSplit(extent, parts, parts - 1).size();
+  // No part but the last is smaller than the first, unless the last is empty.
+  const int64_t least = LeastPiece(list, from + 1, last);
+  if (least == 0) return 0;
+  return std::min(least, LeastPiece(list, from + 1, CeilDiv(extent, parts)));
 }
 
 int64_t Overlap::MostFoundAtHome() const {
@@ -256,20 +272,11 @@ bool Overlap::IsRegular(AxisMask own) const {
 bool Overlap::IsRegular(const Dim& dim, AxisMask own) const {
   // Where a dim stays as it is, every rank has all of it.
   if (!dim.differs() || dim.extent == 0) return true;
-  if (!dim.is_even) return false;
-  bool is_clear = true;
-  for (int i = dim.prefix; i < dim.before.size; ++i) {
-    if (!Has(own, dim.before.axes[i])) continue;
-    const Meeting meeting = MeetingOf(dim, dim.before.axes[i], kAllAxes);
-    if (meeting == Meeting::kClash) return true;
-    is_clear = is_clear && meeting != Meeting::kUnclear;
-  }
-  return is_clear;
+  return dim.is_even && PartsOf(dim, own, kAllAxes).is_exact;
 }
 
 bool Overlap::IsEven() const {
-  return absl::c_all_of(
-      dims_, [](const Dim& dim) { return dim.is_even || !dim.differs(); });
+  return absl::c_all_of(dims_, [](const Dim& dim) { return dim.is_even; });
 }
 
 AxisMask Overlap::DecisiveAxes() const {

@@ -58,8 +58,8 @@ class Overlap {
   // True if all cuts of the dims that differ are even, of any two pieces of
   // them one divides the other, and so do the cuts along `own`.
   bool IsRegular(AxisMask own) const;
-  // True if all cuts of the dims that differ are even, and of the old and the
-  // new piece one divides the other.
+  // True if all cuts are even, and of the old and the new piece of each dim one
+  // divides the other.
   bool IsEven() const;
 
   // What ranks hold together that have the same coordinates along `own`: the
@@ -115,9 +115,13 @@ class Overlap {
   // worst of them, a clash being worst.
   Meeting MeetingOf(const Dim& dim, int old_axis, AxisMask axes) const;
   // Ranks that shall hold what new cuts along `held` leave of an even dim find
-  // one of so many equal parts of it along `own`, where they find the least; 0
-  // where they find nothing.
-  int64_t PartsOf(const Dim& dim, AxisMask own, AxisMask held) const;
+  // one of so many equal parts of it along `own`, those that find the least;
+  // where this is not exact, one of more; 0 where they find nothing.
+  struct Parts {
+    int64_t count = 1;
+    bool is_exact = true;
+  };
+  Parts PartsOf(const Dim& dim, AxisMask own, AxisMask held) const;
 
   // The axes of `list` from one on.
   static AxisMask MaskOf(const CutList& list, int from);
@@ -131,6 +135,8 @@ class Overlap {
   bool IsRegular(const Dim& dim, AxisMask own) const;
   Share Most(const Dim& dim) const;
   Share Least(const Dim& dim, AxisMask own) const;
+  // The smallest piece that list[from..] cuts an extent into.
+  int64_t LeastPiece(const CutList& list, int from, int64_t extent) const;
   Share FoundAt(const Dim& dim, const PackedCoords& coords, AxisMask own) const;
   // Of the pieces that list[from..] cuts an extent into, those with `coords`
   // along `own`, cut down to [begin, end): elements, and how many are left.

@@ -316,6 +316,34 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
+  UnpricedEdgesFrom(from, edges);
+  const auto is_idle = [&](Edge& edge) { return !Price(from, edge); };
+  edges.erase(std::remove_if(edges.begin(), edges.end(), is_idle), edges.end());
+  for (Edge& edge : edges) AddAxes(from, edge);
+}
+
+bool LayoutGraph::Price(const PackedLayout& from, Edge& edge) const {
+  if (edge.kind == StepKind::kExchange) {
+    edge.cost = ExchangeCost(OverlapOf(from, edge.after));
+    return edge.cost.messages > 0;
+  }
+  edge.cost = Communicates(edge.kind)
+                  ? CollectiveCost(edge.kind, from, edge.after, edge.axes)
+                  : LocalCost(edge.after);
+  return true;
+}
+
+int64_t LayoutGraph::LeastTime(const Edge& edge) const {
+  return Communicates(edge.kind) ? LeastTimeOfMessages() : 0;
+}
+
+void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {
+  if (edge.kind != StepKind::kExchange) return;
+  edge.axes = ExchangeAxes(OverlapOf(from, edge.after), from);
+}
+
+void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
+                                    std::vector<Edge>& edges) const {
   edges.clear();
   for (int i = 0; i < num_axes(); ++i) SingleAxisEdges(from, i, edges);
   for (ReduceOp op : partial_ops_) {
@@ -331,27 +359,20 @@ void LayoutGraph::EdgesFrom(const PackedLayout& from,
   for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 
-void LayoutGraph::AddEdge(StepKind kind, const AxisList& axes,
-                          const PackedLayout& from, const PackedLayout& after,
-                          std::vector<Edge>& edges) const {
-  edges.push_back({kind, axes, after,
-                   Communicates(kind) ? CollectiveCost(kind, from, after, axes)
-                                      : LocalCost(after)});
-}
-
 void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                   std::vector<Edge>& edges) const {
   const AxisState state = from[i];
   if (state.is_shard() && !IsMinorMost(from, i)) return;
   const AxisList axis = SingleAxis(i);
   if (!state.is_replicate()) {
-    AddEdge(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
-            axis, from, WithAxes(from, axis, AxisState()), edges);
+    edges.push_back(
+        {state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather, axis,
+         WithAxes(from, axis, AxisState())});
   }
   for (ReduceOp op : partial_ops_) {
     if (!MayBecomePartial(from, i, op)) continue;
-    AddEdge(state.is_partial() ? StepKind::kScale : StepKind::kFill, axis, from,
-            WithAxes(from, axis, AxisState::Partial(op)), edges);
+    edges.push_back({state.is_partial() ? StepKind::kScale : StepKind::kFill,
+                     axis, WithAxes(from, axis, AxisState::Partial(op))});
   }
   if (has_ragged_) return;
   const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
@@ -359,7 +380,7 @@ void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                                  : StepKind::kAllToAll;
   for (int dim = 0; dim < num_dims(); ++dim) {
     if (state.is_shard(dim)) continue;
-    AddEdge(to_shard, axis, from, WithShards(from, axis, dim), edges);
+    edges.push_back({to_shard, axis, WithShards(from, axis, dim)});
   }
 }
 
@@ -370,14 +391,14 @@ void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
   for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
     if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
     AxisList list = AxesOf(chosen);
-    AddEdge(StepKind::kAllReduce, list, from, WithAxes(from, list, AxisState()),
-            edges);
+    edges.push_back(
+        {StepKind::kAllReduce, list, WithAxes(from, list, AxisState())});
     if (has_ragged_) continue;
     const auto begin = list.axes.begin();
     do {
       for (int dim = 0; dim < num_dims(); ++dim) {
-        AddEdge(StepKind::kReduceScatter, list, from,
-                WithShards(from, list, dim), edges);
+        edges.push_back(
+            {StepKind::kReduceScatter, list, WithShards(from, list, dim)});
       }
     } while (list.size <= kMaxAxesPermuted &&
              std::next_permutation(begin, begin + list.size));
@@ -391,7 +412,7 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
   for (int count = 2; count <= cuts; ++count) {
     const AxisList axes = MinorAxes(from, dim, count);
     const PackedLayout gathered = WithAxes(from, axes, AxisState());
-    AddEdge(StepKind::kAllGather, axes, from, gathered, edges);
+    edges.push_back({StepKind::kAllGather, axes, gathered});
     const Dims extents = LocalExtents(gathered);
     const bool few = GroupSize(axes) <= kMaxRanksTried;
     for (int other = 0; other < num_dims(); ++other) {
@@ -399,8 +420,8 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
       const bool is_legal = few || (CutsEvenly(extents[dim], axes) &&
                                     CutsEvenly(extents[other], axes));
       if (!is_legal) continue;
-      AddEdge(StepKind::kAllToAll, axes, from,
-              WithShards(gathered, axes, other), edges);
+      edges.push_back(
+          {StepKind::kAllToAll, axes, WithShards(gathered, axes, other)});
     }
   }
 }
@@ -413,7 +434,7 @@ void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
   const bool was_last = !state.is_shard() || IsMinorMost(from, i);
   const PackedLayout without = Without(from, i);
   const auto add = [&](const PackedLayout& after) {
-    if (const auto edge = Exchange(from, after)) edges.push_back(*edge);
+    edges.push_back({StepKind::kExchange, {}, after});
   };
   if (!was_last) add(without);
   for (int dim = 0; dim < num_dims(); ++dim) {
@@ -445,10 +466,10 @@ bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
 
 std::optional<Edge> LayoutGraph::Exchange(const PackedLayout& from,
                                           const PackedLayout& to) const {
-  const Overlap overlap = OverlapOf(from, to);
-  const Cost cost = ExchangeCost(overlap);
-  if (cost.messages == 0) return std::nullopt;
-  return Edge{StepKind::kExchange, ExchangeAxes(overlap, from), to, cost};
+  Edge edge = {StepKind::kExchange, {}, to};
+  if (!Price(from, edge)) return std::nullopt;
+  AddAxes(from, edge);
+  return edge;
 }
 
 AxisList LayoutGraph::ExchangeAxes(const Overlap& overlap,

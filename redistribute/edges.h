@@ -41,9 +41,9 @@ struct AxisList {
 
 struct Edge {
   StepKind kind = StepKind::kRelabel;
-  AxisList axes;  // packed
+  AxisList axes = {};  // packed
   PackedLayout after = {};
-  Cost cost;
+  Cost cost = {};
 };
 
 // The layouts of one tensor on one mesh, and the steps between them. This is
@@ -146,6 +146,18 @@ class LayoutGraph {
   // exchanges.
   void EdgesFrom(const PackedLayout& from, std::vector<Edge>& edges) const;
 
+  // The same without costs, exchanges without axes, some of which may turn out
+  // not to be edges. For a search that does not need all of them.
+  void UnpricedEdgesFrom(const PackedLayout& from,
+                         std::vector<Edge>& edges) const;
+  // Adds the cost; false for an exchange in which no rank needs anything of
+  // another, which is no edge.
+  bool Price(const PackedLayout& from, Edge& edge) const;
+  // Adds the axes of an exchange.
+  void AddAxes(const PackedLayout& from, Edge& edge) const;
+  // The edge takes no less time.
+  int64_t LeastTime(const Edge& edge) const;
+
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
   // Nullopt where no rank needs anything of another.
@@ -160,14 +172,14 @@ class LayoutGraph {
   std::vector<PackedLayout> AllExchangeable() const;
 
   // No way from `from` to `to` takes less time than this. Less than
-  // LeastExchangeTime where it may be that no step has to communicate.
+  // LeastTimeOfMessages where it may be that no step has to communicate.
   int64_t LeastTime(const PackedLayout& from, const PackedLayout& to) const;
 
   // The most bytes that a rank holds.
   int64_t PieceBytes(const PackedLayout& packed) const;
 
-  // No exchange takes less time.
-  int64_t LeastExchangeTime() const {
+  // No step that communicates takes less time.
+  int64_t LeastTimeOfMessages() const {
     return SaturatingAdd(launch_ps_, least_latency_ps_);
   }
 
@@ -214,8 +226,6 @@ class LayoutGraph {
                   std::vector<Edge>& edges) const;
   void MoveEdges(const PackedLayout& from, int i,
                  std::vector<Edge>& edges) const;
-  void AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& from,
-               const PackedLayout& after, std::vector<Edge>& edges) const;
 
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The largest extent per dim of what a rank holds.

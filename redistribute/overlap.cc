@@ -83,8 +83,10 @@ Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
   const int64_t shared = end / high;  // values of the part that they share
   const bool is_nested = shared % high_size == 0 || high_size % shared == 0;
   if (!is_nested) return Meeting::kUnclear;
-  if (old_axis != new_axis) return Meeting::kClash;
-  return low == high ? Meeting::kSame : Meeting::kUnclear;
+  // Else the digits at coordinates 0 and 1 differ in that part; of one axis,
+  // the two digits at coordinate 1.
+  const bool is_same = old_axis == new_axis && low == high;
+  return is_same ? Meeting::kSame : Meeting::kClash;
 }
 
 Overlap::Meeting Overlap::MeetingOf(const Dim& dim, int old_axis,

@@ -145,13 +145,16 @@ class Search {
     }
   };
 
-  struct Node {
+  // From the source.
+  struct Way {
+    int64_t cost = std::numeric_limits<int64_t>::max();  // time, or workspace
+    int steps = std::numeric_limits<int>::max();
+    int parent = -1;  // the node before the last edge
+    Edge edge = {};   // the last
+  };
+  struct Node : Way {  // the best known
     State state = {};
-    int64_t cost = 0;   // time, or the most workspace
     int64_t bound = 0;  // on the cost of the rest
-    int steps = 0;
-    int parent = -1;
-    Edge edge = {};  // from the parent
   };
 
   // The order of the search: bound on the whole cost, steps, then which node
@@ -166,18 +169,28 @@ class Search {
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
+  // A layout that an exchange may lead to.
+  struct Stop {
+    PackedLayout layout;
+    int64_t rest;  // a bound on the cost of the way from there
+  };
+
   bool has_limit() const { return max_workspace_.has_value(); }
 
   std::vector<Edge> Path() {
-    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace}, {});
+    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace},
+          {.cost = 0, .steps = 0});
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
       const Node& node = nodes_[entry.node];
-      if (node.cost != entry.cost) continue;  // a better way was found
-      if (node.steps != entry.steps) continue;
-      if (IsGoal(node.state)) return PathEndingAt(entry.node);
-      Expand(entry.node);
+      const bool is_void =  // a better way was found
+          node.cost != entry.cost || node.steps != entry.steps;
+      if (!is_void) {
+        if (IsGoal(node.state)) return PathEndingAt(entry.node);
+        Expand(entry.node);
+      }
+      TryStops();
     }
     return {};
   }
@@ -190,44 +203,63 @@ class Search {
   void Expand(int at) {
     // Copied, for Follow may move the nodes.
     const PackedLayout layout = nodes_[at].state.layout;
-    graph_.EdgesFrom(layout, edges_);
-    for (const Edge& edge : edges_) Follow(at, edge);
+    graph_.UnpricedEdgesFrom(layout, edges_);
+    for (Edge& edge : edges_) Try(at, edge);
     if (!graph_.MayExchange(layout)) return;
-    for (const PackedLayout& last : last_) {
-      FollowExchange(at, last);
-    }
-    if (nodes_[at].parent < 0) ExchangeToAny(at);
+    for (const PackedLayout& last : last_) TryExchange(at, last);
+    if (nodes_[at].parent < 0) AddStops();
   }
 
-  // The nearest to the target first: they are most likely to make others not
-  // worth looking at.
-  void ExchangeToAny(int at) {
-    struct Stop {
-      PackedLayout layout;
-      int64_t rest;  // a bound on the way from there
-    };
-    std::vector<Stop> stops;
+  // Exchanges may lead from the source to anywhere. The layouts near the target
+  // are tried first, those too far away not at all.
+  void AddStops() {
     for (const PackedLayout& to : graph_.AllExchangeable()) {
       const Stop stop = {to, Bound(to)};
-      if (!IsTooFar(graph_.LeastExchangeTime(), stop.rest)) {
-        stops.push_back(stop);
-      }
+      if (BoundOf(stop) <= BestCost()) stops_.push_back(stop);
     }
+    // They are taken from the end.
     absl::c_stable_sort(
-        stops, [](const Stop& a, const Stop& b) { return a.rest < b.rest; });
-    for (const Stop& stop : stops) {
-      const int64_t exchange = graph_.LeastTime(source_, stop.layout);
-      if (!IsTooFar(exchange, stop.rest)) FollowExchange(at, stop.layout);
-    }
-  }
-  bool IsTooFar(int64_t first, int64_t rest) const {
-    return !counts_workspace_ && Sum(first, rest) > BestCost();
+        stops_, [](const Stop& a, const Stop& b) { return a.rest > b.rest; });
   }
 
-  void FollowExchange(int at, const PackedLayout& to) {
-    if (const auto edge = graph_.Exchange(nodes_[at].state.layout, to)) {
-      Follow(at, *edge);
+  void TryStops() {
+    while (!stops_.empty() &&
+           (queue_.empty() || BoundOf(stops_.back()) <= queue_.top().bound)) {
+      const Stop stop = stops_.back();
+      stops_.pop_back();
+      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      if (!graph_.Price(source_, edge)) continue;
+      if (counts_workspace_ ||
+          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+        Follow(0, edge);
+      }
     }
+  }
+
+  // Ways through a stop cost no less.
+  int64_t BoundOf(const Stop& stop) const {
+    return counts_workspace_ ? 0 : Sum(graph_.LeastTimeOfMessages(), stop.rest);
+  }
+
+  void TryExchange(int at, const PackedLayout& to) {
+    Edge edge = {.kind = StepKind::kExchange, .after = to};
+    Try(at, edge);
+  }
+
+  // Prices an edge from a node and takes it, if that may be of use.
+  void Try(int at, Edge& edge) {
+    if (!has_limit() && !MayHelp(at, edge)) return;
+    if (graph_.Price(nodes_[at].state.layout, edge)) Follow(at, edge);
+  }
+
+  // Whether an edge, as cheap as it can be, is on a way to its end that is
+  // better than those known, and may be part of one to the target.
+  bool MayHelp(int at, const Edge& edge) {
+    const int64_t cost = Sum(nodes_[at].cost, graph_.LeastTime(edge));
+    const int steps = nodes_[at].steps + 1;
+    const Node& to = nodes_[NodeOf({edge.after, Place::kWorkspace})];
+    return std::tie(cost, steps) < std::tie(to.cost, to.steps) &&
+           Sum(cost, to.bound) <= BestCost();
   }
 
   // Takes an edge from a node to wherever it may leave the value.
@@ -271,31 +303,30 @@ class Search {
 
   // Notes a way to a state, if it is the first or better than those known, and
   // may be part of a better way to the target than those known.
-  void Reach(const State& state, Node node) {
-    if (node.cost > BestCost()) return;
-    const auto [entry, is_new] =
-        index_.try_emplace(state, static_cast<int>(nodes_.size()));
-    const int at = entry->second;
-    node.state = state;
-    if (is_new) {
-      node.bound = Bound(state.layout);
-      nodes_.push_back(node);
-    } else if (std::tie(node.cost, node.steps) <
-               std::tie(nodes_[at].cost, nodes_[at].steps)) {
-      node.bound = nodes_[at].bound;
-      nodes_[at] = node;
-    } else {
+  void Reach(const State& state, const Way& way) {
+    const int at = NodeOf(state);
+    Node& node = nodes_[at];
+    const int64_t bound = Sum(way.cost, node.bound);
+    if (bound > BestCost()) return;
+    if (std::tie(way.cost, way.steps) >= std::tie(node.cost, node.steps)) {
       return;
     }
+    static_cast<Way&>(node) = way;
     if (IsGoal(state)) best_ = at;
-    Push({.bound = Sum(node.cost, node.bound),
-          .steps = node.steps,
-          .node = at,
-          .cost = node.cost});
+    queue_.push(
+        {.bound = bound, .steps = way.steps, .node = at, .cost = way.cost});
   }
 
-  void Push(const Entry& entry) {
-    if (entry.bound <= BestCost()) queue_.push(entry);
+  // The node of a state, to which there may be no way yet.
+  int NodeOf(const State& state) {
+    const auto [entry, is_new] =
+        index_.try_emplace(state, static_cast<int>(nodes_.size()));
+    if (is_new) {
+      Node& node = nodes_.emplace_back();
+      node.state = state;
+      node.bound = Bound(state.layout);
+    }
+    return entry->second;
   }
 
   int64_t BestCost() const {
@@ -308,8 +339,9 @@ class Search {
 
   std::vector<Edge> PathEndingAt(int at) const {
     std::vector<Edge> path;
-    for (; nodes_[at].parent >= 0; at = nodes_[at].parent) {
+    for (int parent; (parent = nodes_[at].parent) >= 0; at = parent) {
       path.push_back(nodes_[at].edge);
+      graph_.AddAxes(nodes_[parent].state.layout, path.back());
     }
     absl::c_reverse(path);
     return path;
@@ -325,6 +357,7 @@ class Search {
   int best_ = -1;  // the node of the target, once there is one
   absl::flat_hash_map<State, int> index_;  // into nodes_
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
+  std::vector<Stop> stops_;
   std::vector<Edge> edges_;
 };
 

@@ -230,7 +230,10 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
 }
 
 void LayoutGraph::AddBounds() {
-  for (const Axis& axis : axes_) num_ranks_ *= axis.size;
+  for (const Axis& axis : axes_) {
+    num_ranks_ *= axis.size;
+    largest_axis_ = std::max(largest_axis_, axis.size);
+  }
   for (Tier& tier : tiers_) {
     for (int i = 0; i < num_axes(); ++i) {
       if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
@@ -253,6 +256,13 @@ int64_t LayoutGraph::TransferTime(int64_t bytes, const Rate& rate) {
   const __int128 time = static_cast<__int128>(bytes) * rate.numerator;
   const __int128 rounded_up = (time + rate.denominator - 1) / rate.denominator;
   return static_cast<int64_t>(std::min<__int128>(rounded_up, kMax));
+}
+
+int64_t LayoutGraph::LeastTransferTime(int64_t bytes, const Rate& rate) {
+  if (const auto time = CheckedMul(bytes, rate.numerator)) {
+    return *time / rate.denominator;
+  }
+  return TransferTime(bytes, rate) - 1;
 }
 
 absl::StatusOr<LayoutGraph> LayoutGraph::Create(const Layout& source,
@@ -546,6 +556,14 @@ int64_t LayoutGraph::LocalElements(const PackedLayout& packed) const {
   return has_ragged_ ? ragged_elements_ : Product(LocalExtents(packed));
 }
 
+int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
+  int64_t elements = has_ragged_ ? ragged_elements_ : num_elements_;
+  for (int i = 0; i < num_axes(); ++i) {
+    if (packed[i].is_shard()) elements /= axes_[i].size;
+  }
+  return elements;
+}
+
 int64_t LayoutGraph::PieceBytes(const PackedLayout& packed) const {
   return LocalElements(packed) * element_size_;
 }
@@ -791,110 +809,135 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
 }
 
 LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
-                                      const Changes& changes) const {
-  const AxisMask own = kAllAxes & ~changes.filled;
-  Share needed = {ragged_elements_, 1};
-  Share found = needed;
-  Need need;
-  if (!has_ragged_ && overlap.IsRegular(own)) {
-    needed = overlap.Most();
-    found = overlap.Least(own);
-    need.everywhere = needed.elements - overlap.MostFoundAtHome();
-  } else if (!has_ragged_) {
-    const PackedCoords coords = overlap.NeedyRank();
-    needed = overlap.FoundAt(coords, kNoAxes);
-    found = overlap.FoundAt(coords, own);
+                                      AxisMask own) const {
+  if (has_ragged_) {
+    const Share all = {ragged_elements_, 1};
+    return {all, all};
   }
-  if (needed.elements == 0) return {};
-  need.held = needed.elements;
-  need.received = ReceivedBy(1, needed.elements, found.elements, changes);
-  need.ranks = needed.pieces - found.pieces + 1;
-  if (changes.addends > 1) {
-    need.everywhere = needed.elements;
-    need.ranks =
-        SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
+  if (overlap.IsRegular(own)) {
+    const Share most = overlap.Most();
+    return {most, overlap.Least(own), most.elements, overlap.MostFoundAtHome()};
   }
-  need.ranks = CeilDiv(need.ranks, changes.sharers * changes.keepers);
-  return need;
+  const PackedCoords coords = overlap.NeedyRank();
+  return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
 }
 
-int64_t LayoutGraph::ReceivedBy(int64_t ranks, int64_t needed, int64_t found,
-                                const Changes& changes) const {
+LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
+                                            const PackedLayout& from,
+                                            const PackedLayout& to,
+                                            AxisMask within,
+                                            AxisMask own) const {
+  if (has_ragged_) return NeedOf(overlap, own);
+  if (overlap.IsEven()) {
+    return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
+  }
+  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, within));
+  const PackedCoords coords = joined.NeedyRank();
+  return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
+}
+
+int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
+                                   int64_t ranks, bool is_refilled) const {
+  if (need.held.elements == 0) return 0;
   // Whatever the way, addends - 1 receipts bring the addends of an element
   // together, and one more makes each other copy; spread over all ranks.
   const auto receipts = [&](int64_t addends, int64_t copies) {
     const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
-    return SaturatingMul(all, addends + copies - 2) / (num_ranks_ / ranks);
+    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
   };
-  int64_t missing = needed - found;
-  int64_t received = missing / changes.sharers;
-  if (changes.addends > 1) {
-    missing = needed;
-    received = std::max(missing / changes.sharers,
-                        receipts(changes.addends, changes.copies));
+  const bool is_reduced = changes.addends > 1;
+  const int64_t missing =
+      need.held.elements - (is_reduced ? 0 : need.found.elements);
+  int64_t sharers = SaturatingMul(ranks, changes.sharers);
+  if (is_refilled) {
+    sharers = SaturatingMul(sharers, changes.keepers);
+    return std::max(missing / sharers, receipts(changes.least_kept, 1));
   }
-  if (changes.keepers > 1) {
-    // What is Partial before and after stays so, or is reduced and filled.
-    const int64_t sharers = changes.sharers * changes.keepers;
-    received = std::min(
-        received, std::max(missing / sharers, receipts(changes.least_kept, 1)));
-  }
-  return received;
+  const int64_t received = missing / sharers;
+  return is_reduced
+             ? std::max(received, receipts(changes.addends, changes.copies))
+             : received;
 }
 
-int64_t LayoutGraph::ReceivedTogether(const Overlap& overlap,
-                                      const PackedLayout& from,
-                                      const PackedLayout& to,
-                                      const Tier& tier) const {
-  const Changes changes = ChangesOf(from, to, tier.within);
-  const AxisMask own = tier.within & ~changes.filled;
-  if (has_ragged_) {
-    return ReceivedBy(tier.sharers, ragged_elements_, ragged_elements_,
-                      changes);
+int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
+                                   int64_t held, int fills) const {
+  const auto time = [&](int64_t elements) {
+    int64_t sum =
+        LeastTransferTime((elements - counted) * element_size_, best_rate_);
+    int64_t piece = held;
+    for (int i = 0; i < fills && piece > elements; ++i) {
+      sum = SaturatingAdd(
+          sum,
+          LeastTransferTime((piece - elements) * element_size_, memory_rate_));
+      piece /= largest_axis_;
+    }
+    return sum;
+  };
+  int64_t least = time(received);
+  int64_t piece = held;
+  for (int i = 0; i < fills && piece > received; ++i) {
+    least = std::min(least, time(piece));
+    piece /= largest_axis_;
   }
-  if (overlap.IsEven()) {
-    return ReceivedBy(tier.sharers, overlap.HeldTogether(own),
-                      overlap.FoundTogether(own), changes);
+  return least;
+}
+
+int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
+  const Changes& changes = ends.changes;
+  const Need& need = ends.need;
+  const int fills = std::popcount(changes.filled) + (is_refilled ? 1 : 0);
+  const bool all_alike = need.everywhere > 0;
+  const int64_t held =
+      all_alike ? need.everywhere
+                : std::min(need.held.elements, AverageElements(ends.to));
+  int64_t least = LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0,
+                                held, fills);
+  // What ranks receive on average; the sharers of an element as many as one.
+  int64_t everywhere = 0;
+  if (!is_refilled) {
+    everywhere = changes.addends > 1
+                     ? need.everywhere / changes.sharers
+                     : need.everywhere / changes.sharers - need.found_at_home;
   }
-  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, tier.within));
-  const PackedCoords coords = joined.NeedyRank();
-  const int64_t needed = joined.FoundAt(coords, kNoAxes).elements;
-  if (needed == 0) return 0;
-  return ReceivedBy(tier.sharers, needed, joined.FoundAt(coords, own).elements,
-                    changes);
+  // What has to cross slower links: ranks that only faster ones separate count
+  // as one, and share it.
+  for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
+    const Tier& tier = tiers_[i];
+    const Changes slow = ChangesOf(ends.from, ends.to, tier.within);
+    const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
+                                    tier.within, tier.within & ~slow.filled);
+    const bool refills_slow = is_refilled && slow.keepers > 1;
+    const int64_t share =
+        LeastReceived(group, slow, tier.sharers, refills_slow);
+    const int64_t time =
+        SaturatingAdd(LeastTransferTime(share * element_size_, tier.rate),
+                      LeastTransfer(std::max(share, everywhere), share, held,
+                                    all_alike ? fills : 0));
+    least = std::max(least, time);
+  }
+  return least;
 }
 
 int64_t LayoutGraph::LeastTime(const PackedLayout& from,
                                const PackedLayout& to) const {
-  const Changes changes = ChangesOf(from, to, kAllAxes);
   const Overlap overlap = OverlapOf(from, to);
-  const Need need = NeedOf(overlap, changes);
-  const size_t bits = std::bit_width(static_cast<uint64_t>(need.ranks)) - 1;
+  const Changes changes = ChangesOf(from, to, kAllAxes);
+  const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
+  if (need.held.elements == 0) return 0;
+  int64_t ranks = need.held.pieces - need.found.pieces + 1;
+  if (changes.addends > 1) {
+    ranks =
+        SaturatingMul(std::max<int64_t>(need.held.pieces, 1), changes.addends);
+  }
+  ranks = CeilDiv(ranks, changes.sharers * changes.keepers);
+  const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
 
-  const bool is_filled = changes.filled != kNoAxes;
-  int64_t transfer = TransferTime(need.received * element_size_, best_rate_);
-  if (is_filled && need.received < need.held) {
-    // The last fill writes all that ranks hold then; what they hold more in
-    // the end is received after it.
-    const int64_t written = (need.held - need.received) * element_size_;
-    transfer = std::min(TransferTime(need.held * element_size_, best_rate_),
-                        transfer + TransferTime(written, memory_rate_));
-  }
-  // What has to cross slower links: ranks that only faster ones separate count
-  // as one, and share it. What each of them lacks beyond its share comes over
-  // the fast links at best.
-  const bool all_alike = !is_filled && changes.keepers == 1;
-  for (size_t tier = 0; tier + 1 < tiers_.size() && need.ranks > 1; ++tier) {
-    const int64_t share = ReceivedTogether(overlap, from, to, tiers_[tier]) /
-                          tiers_[tier].sharers;
-    int64_t time = TransferTime(share * element_size_, tiers_[tier].rate);
-    if (all_alike && need.everywhere > share) {
-      time +=
-          TransferTime((need.everywhere - share) * element_size_, best_rate_);
-    }
-    transfer = std::max(transfer, time);
+  const Ends ends = {from, to, overlap, changes, need, ranks};
+  int64_t transfer = LeastTransfer(ends, /*is_refilled=*/false);
+  if (changes.keepers > 1) {
+    transfer = std::min(transfer, LeastTransfer(ends, /*is_refilled=*/true));
   }
   return SaturatingAdd(latency, transfer);
 }

@@ -209,7 +209,9 @@ class LayoutGraph {
   void AddTiers(absl::Span<const Link> links);
   void AddBounds();
   static Rate RateOf(int64_t bytes_per_second);
+  // Rounded up; rounded down, for bounds.
   static int64_t TransferTime(int64_t bytes, const Rate& rate);
+  static int64_t LeastTransferTime(int64_t bytes, const Rate& rate);
 
   int num_axes() const { return static_cast<int>(axes_.size()); }
   int num_dims() const { return static_cast<int>(extents_.size()); }
@@ -232,6 +234,8 @@ class LayoutGraph {
   Dims LocalExtents(const PackedLayout& packed) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const PackedLayout& packed) const;
+  // What ranks hold on average, rounded down.
+  int64_t AverageElements(const PackedLayout& packed) const;
   int64_t GroupSize(const AxisList& axes) const;
   // Calls `visit` with all coordinates along `axes`, 0 along the others.
   void ForEachCoords(const AxisList& axes,
@@ -279,24 +283,42 @@ class LayoutGraph {
   };
   Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
                     AxisMask axes) const;
-  // What no way between two layouts does without: some rank holds so many
-  // elements in the end, some rank receives so many, every rank at least those
-  // needed everywhere, and what some rank holds depends on so many ranks.
+  // Of a rank, or of ranks that count as one, whom much is missing: what it
+  // shall hold, and what it finds of that. Where all ranks are alike, what each
+  // shall hold, and has already at most.
   struct Need {
-    int64_t held = 0;
-    int64_t received = 0;
+    Share held;
+    Share found;
     int64_t everywhere = 0;
-    int64_t ranks = 1;
+    int64_t found_at_home = 0;
   };
-  Need NeedOf(const Overlap& overlap, const Changes& changes) const;
-  // What so many ranks receive together that need these elements and have
-  // found of them already.
-  int64_t ReceivedBy(int64_t ranks, int64_t needed, int64_t found,
-                     const Changes& changes) const;
-  // What some ranks receive together that links faster than those of `tier`
-  // join, over slower ones.
-  int64_t ReceivedTogether(const Overlap& overlap, const PackedLayout& from,
-                           const PackedLayout& to, const Tier& tier) const;
+  Need NeedOf(const Overlap& overlap, AxisMask own) const;
+  // Of ranks that have the same coordinates along `within` count as one.
+  Need NeedTogether(const Overlap& overlap, const PackedLayout& from,
+                    const PackedLayout& to, AxisMask within,
+                    AxisMask own) const;
+  struct Ends {
+    const PackedLayout& from;
+    const PackedLayout& to;
+    const Overlap& overlap;
+    const Changes& changes;
+    const Need& need;
+    int64_t ranks;  // that what some rank holds depends on
+  };
+  // Elements that no way does without that some rank receives, where so many
+  // ranks count as one. What is Partial before and after stays so, or is
+  // reduced and filled again.
+  int64_t LeastReceived(const Need& need, const Changes& changes, int64_t ranks,
+                        bool is_refilled) const;
+  // The transfers and copies of such a way take no less time.
+  int64_t LeastTransfer(const Ends& ends, bool is_refilled) const;
+  // Those of a rank that receives so many elements or more, some of which are
+  // counted elsewhere, and holds so many after fills. The last fill writes all
+  // that it holds then; what it holds more in the end is received after it. A
+  // fill before that wrote all of this but what the later one added, by a
+  // factor of an axis size, and what was received in between.
+  int64_t LeastTransfer(int64_t received, int64_t counted, int64_t held,
+                        int fills) const;
   int64_t LeastLatency(int bits) const;
 
   Layout source_;
@@ -315,6 +337,7 @@ class LayoutGraph {
   int64_t least_latency_ps_ = 0;  // of any axis
   Rate best_rate_ = {0, 1};       // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
+  int64_t largest_axis_ = 1;
   // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;
 };

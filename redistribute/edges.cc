@@ -860,24 +860,29 @@ int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
 }
 
 int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
-                                   int64_t held, int fills) const {
+                                   const Fills& fills) const {
   const auto time = [&](int64_t elements) {
     int64_t sum =
         LeastTransferTime((elements - counted) * element_size_, best_rate_);
-    int64_t piece = held;
-    for (int i = 0; i < fills && piece > elements; ++i) {
+    int64_t least = fills.least_written;
+    int64_t piece = fills.held;
+    for (int i = 0; i < fills.count; ++i) {
+      const int64_t written = std::max(piece - elements, least);
       sum = SaturatingAdd(
-          sum,
-          LeastTransferTime((piece - elements) * element_size_, memory_rate_));
+          sum, LeastTransferTime(written * element_size_, memory_rate_));
+      least = 0;
       piece /= largest_axis_;
     }
     return sum;
   };
+  // Its minimum is where one of the fills stops to write less.
   int64_t least = time(received);
-  int64_t piece = held;
-  for (int i = 0; i < fills && piece > received; ++i) {
-    least = std::min(least, time(piece));
+  int64_t turn = fills.held - fills.least_written;
+  int64_t piece = fills.held;
+  for (int i = 0; i < fills.count && piece > received; ++i) {
+    if (turn > received) least = std::min(least, time(turn));
     piece /= largest_axis_;
+    turn = piece;
   }
   return least;
 }
@@ -885,13 +890,17 @@ int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
 int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   const Changes& changes = ends.changes;
   const Need& need = ends.need;
-  const int fills = std::popcount(changes.filled) + (is_refilled ? 1 : 0);
   const bool all_alike = need.everywhere > 0;
   const int64_t held =
       all_alike ? need.everywhere
                 : std::min(need.held.elements, AverageElements(ends.to));
-  int64_t least = LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0,
-                                held, fills);
+  const Fills fills = {
+      .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
+      .held = held,
+      .least_written =
+          held / (num_ranks_ / (changes.sharers * changes.keepers))};
+  int64_t least =
+      LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
   // What ranks receive on average; the sharers of an element as many as one.
   int64_t everywhere = 0;
   if (!is_refilled) {
@@ -911,8 +920,8 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
         LeastReceived(group, slow, tier.sharers, refills_slow);
     const int64_t time =
         SaturatingAdd(LeastTransferTime(share * element_size_, tier.rate),
-                      LeastTransfer(std::max(share, everywhere), share, held,
-                                    all_alike ? fills : 0));
+                      LeastTransfer(std::max(share, everywhere), share,
+                                    all_alike ? fills : Fills()));
     least = std::max(least, time);
   }
   return least;

@@ -312,13 +312,20 @@ class LayoutGraph {
                         bool is_refilled) const;
   // The transfers and copies of such a way take no less time.
   int64_t LeastTransfer(const Ends& ends, bool is_refilled) const;
-  // Those of a rank that receives so many elements or more, some of which are
-  // counted elsewhere, and holds so many after fills. The last fill writes all
-  // that it holds then; what it holds more in the end is received after it. A
-  // fill before that wrote all of this but what the later one added, by a
-  // factor of an axis size, and what was received in between.
-  int64_t LeastTransfer(int64_t received, int64_t counted, int64_t held,
-                        int fills) const;
+  // What ranks write that hold so many elements after so many fills. The last
+  // fill writes all that they hold then, which is at least `least_written`;
+  // what they hold more in the end is received after it. A fill before that
+  // wrote all of this but what the later one added, a factor of an axis size,
+  // and what was received in between.
+  struct Fills {
+    int count = 0;
+    int64_t held = 0;
+    int64_t least_written = 0;
+  };
+  // Of ranks that receive so many elements or more, some of them counted
+  // elsewhere.
+  int64_t LeastTransfer(int64_t received, int64_t counted,
+                        const Fills& fills) const;
   int64_t LeastLatency(int bits) const;
 
   Layout source_;

@@ -234,6 +234,10 @@ void LayoutGraph::AddBounds() {
     num_ranks_ *= axis.size;
     largest_axis_ = std::max(largest_axis_, axis.size);
   }
+  all_halve_ =
+      !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
+      absl::c_all_of(extents_,
+                     [&](int64_t extent) { return extent % num_ranks_ == 0; });
   for (Tier& tier : tiers_) {
     for (int i = 0; i < num_axes(); ++i) {
       if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
@@ -343,8 +347,13 @@ bool LayoutGraph::Price(const PackedLayout& from, Edge& edge) const {
   return true;
 }
 
-int64_t LayoutGraph::LeastTime(const Edge& edge) const {
-  return Communicates(edge.kind) ? LeastTimeOfMessages() : 0;
+LayoutGraph::LeastEdge LayoutGraph::LeastEdgeTo(const PackedLayout& to) const {
+  const int64_t bytes = PieceBytes(to);
+  const int64_t messages = SaturatingAdd(launch_ps_, least_latency_ps_);
+  // Where cuts halve, a rank that lacks something lacks half at least.
+  const int64_t received = all_halve_ ? bytes / 2 : 0;
+  return {TransferTime(bytes, memory_rate_),
+          SaturatingAdd(messages, TransferTime(received, best_rate_))};
 }
 
 void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {

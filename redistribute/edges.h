@@ -155,8 +155,16 @@ class LayoutGraph {
   bool Price(const PackedLayout& from, Edge& edge) const;
   // Adds the axes of an exchange.
   void AddAxes(const PackedLayout& from, Edge& edge) const;
-  // The edge takes no less time.
-  int64_t LeastTime(const Edge& edge) const;
+  // No edge to `to` takes less time, by whether it communicates.
+  struct LeastEdge {
+    int64_t local = 0;
+    int64_t communicating = 0;
+
+    int64_t For(StepKind kind) const {
+      return Communicates(kind) ? communicating : local;
+    }
+  };
+  LeastEdge LeastEdgeTo(const PackedLayout& to) const;
 
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
@@ -171,17 +179,11 @@ class LayoutGraph {
   // kMaxWaypoints.
   std::vector<PackedLayout> AllExchangeable() const;
 
-  // No way from `from` to `to` takes less time than this. Less than
-  // LeastTimeOfMessages where it may be that no step has to communicate.
+  // No way from `from` to `to` takes less time than this.
   int64_t LeastTime(const PackedLayout& from, const PackedLayout& to) const;
 
   // The most bytes that a rank holds.
   int64_t PieceBytes(const PackedLayout& packed) const;
-
-  // No step that communicates takes less time.
-  int64_t LeastTimeOfMessages() const {
-    return SaturatingAdd(launch_ps_, least_latency_ps_);
-  }
 
   // As axes of the mesh, in the same order.
   absl::InlinedVector<int, 2> MeshAxes(const AxisList& axes) const;
@@ -345,6 +347,7 @@ class LayoutGraph {
   Rate best_rate_ = {0, 1};       // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
   int64_t largest_axis_ = 1;
+  bool all_halve_ = false;  // all cuts there may be halve, some several times
   // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;
 };

@@ -155,6 +155,7 @@ class Search {
   struct Node : Way {  // the best known
     State state = {};
     int64_t bound = 0;  // on the cost of the rest
+    LayoutGraph::LeastEdge least_edge = {};
   };
 
   // The order of the search: bound on the whole cost, steps, then which node
@@ -172,7 +173,8 @@ class Search {
   // A layout that an exchange may lead to.
   struct Stop {
     PackedLayout layout;
-    int64_t rest;  // a bound on the cost of the way from there
+    int64_t rest;   // a bound on the cost of the way from there
+    int64_t bound;  // on that from the source through it
   };
 
   bool has_limit() const { return max_workspace_.has_value(); }
@@ -214,17 +216,20 @@ class Search {
   // are tried first, those too far away not at all.
   void AddStops() {
     for (const PackedLayout& to : graph_.AllExchangeable()) {
-      const Stop stop = {to, Bound(to)};
-      if (BoundOf(stop) <= BestCost()) stops_.push_back(stop);
+      const int64_t rest = Bound(to);
+      const int64_t first =
+          counts_workspace_ ? 0 : graph_.LeastEdgeTo(to).communicating;
+      const int64_t bound = Sum(first, rest);
+      if (bound <= BestCost()) stops_.push_back({to, rest, bound});
     }
     // They are taken from the end.
     absl::c_stable_sort(
-        stops_, [](const Stop& a, const Stop& b) { return a.rest > b.rest; });
+        stops_, [](const Stop& a, const Stop& b) { return a.bound > b.bound; });
   }
 
   void TryStops() {
     while (!stops_.empty() &&
-           (queue_.empty() || BoundOf(stops_.back()) <= queue_.top().bound)) {
+           (queue_.empty() || stops_.back().bound <= queue_.top().bound)) {
       const Stop stop = stops_.back();
       stops_.pop_back();
       Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
@@ -234,11 +239,6 @@ class Search {
         Follow(0, edge);
       }
     }
-  }
-
-  // Ways through a stop cost no less.
-  int64_t BoundOf(const Stop& stop) const {
-    return counts_workspace_ ? 0 : Sum(graph_.LeastTimeOfMessages(), stop.rest);
   }
 
   void TryExchange(int at, const PackedLayout& to) {
@@ -255,9 +255,9 @@ class Search {
   // Whether an edge, as cheap as it can be, is on a way to its end that is
   // better than those known, and may be part of one to the target.
   bool MayHelp(int at, const Edge& edge) {
-    const int64_t cost = Sum(nodes_[at].cost, graph_.LeastTime(edge));
-    const int steps = nodes_[at].steps + 1;
     const Node& to = nodes_[NodeOf({edge.after, Place::kWorkspace})];
+    const int64_t cost = Sum(nodes_[at].cost, to.least_edge.For(edge.kind));
+    const int steps = nodes_[at].steps + 1;
     return std::tie(cost, steps) < std::tie(to.cost, to.steps) &&
            Sum(cost, to.bound) <= BestCost();
   }
@@ -325,6 +325,7 @@ class Search {
       Node& node = nodes_.emplace_back();
       node.state = state;
       node.bound = Bound(state.layout);
+      node.least_edge = graph_.LeastEdgeTo(state.layout);
     }
     return entry->second;
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
@@ -510,11 +511,13 @@ absl::InlinedVector<int, 2> LayoutGraph::MeshAxes(const AxisList& axes) const {
 
 std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
   std::vector<PackedLayout> found = {to};
+  absl::flat_hash_set<uint64_t> known;
   // Each axis in turn, until no new layout comes up: any may be filled last.
   for (size_t at = 0; at < found.size(); ++at) {
     const PackedLayout layout = found[at];
     const auto add = [&](const PackedLayout& before) {
-      if (!absl::c_linear_search(found, before)) found.push_back(before);
+      const bool is_new = known.insert(std::bit_cast<uint64_t>(before)).second;
+      if (is_new) found.push_back(before);
     };
     for (int i = 0; i < num_axes(); ++i) {
       if (!layout[i].is_partial()) continue;
@@ -530,7 +533,19 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
   return found;
 }
 
+size_t LayoutGraph::NumExchangeable() const {
+  // By the number of axes that cut: one more goes to any of these places.
+  std::array<size_t, kMaxMovingAxes + 1> counts = {1};
+  for (int axes = 1; axes <= num_axes(); ++axes) {
+    for (int cuts = axes; cuts > 0; --cuts) {
+      counts[cuts] += counts[cuts - 1] * (num_dims() + cuts - 1);
+    }
+  }
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+
 std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
+  if (NumExchangeable() > kMaxWaypoints) return {};
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
   for (int i = 0; i < num_axes(); ++i) {
@@ -543,7 +558,6 @@ std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
         }
       }
     }
-    if (longer.size() > kMaxWaypoints) return {};
     layouts = std::move(longer);
   }
   return layouts;

@@ -231,6 +231,7 @@ class LayoutGraph {
   void MoveEdges(const PackedLayout& from, int i,
                  std::vector<Edge>& edges) const;
 
+  size_t NumExchangeable() const;
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The largest extent per dim of what a rank holds.
   Dims LocalExtents(const PackedLayout& packed) const;

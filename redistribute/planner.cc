@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/redistribute/edges.h"
@@ -109,10 +110,7 @@ class Search {
  public:
   Search(const LayoutGraph& graph, const PackedLayout& source,
          const PackedLayout& target)
-      : graph_(graph),
-        source_(source),
-        target_(target),
-        last_(graph.FilledTo(target)) {}
+      : graph_(graph), source_(source), target_(target) {}
 
   // Of the ways whose steps need at most that much workspace; empty if there
   // are none. REQUIRES: source != target.
@@ -174,12 +172,13 @@ class Search {
   struct Stop {
     PackedLayout layout;
     int64_t rest;   // a bound on the cost of the way from there
-    int64_t bound;  // on that from the source through it
+    int64_t bound;  // on that of an exchange to it and the way from there
   };
 
   bool has_limit() const { return max_workspace_.has_value(); }
 
   std::vector<Edge> Path() {
+    last_stops_ = StopsAt(graph_.FilledTo(target_));
     Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace},
           {.cost = 0, .steps = 0});
     while (!queue_.empty()) {
@@ -192,7 +191,7 @@ class Search {
         if (IsGoal(node.state)) return PathEndingAt(entry.node);
         Expand(entry.node);
       }
-      TryStops();
+      TryFirstStops();
     }
     return {};
   }
@@ -208,30 +207,36 @@ class Search {
     graph_.UnpricedEdgesFrom(layout, edges_);
     for (Edge& edge : edges_) Try(at, edge);
     if (!graph_.MayExchange(layout)) return;
-    for (const PackedLayout& last : last_) TryExchange(at, last);
-    if (nodes_[at].parent < 0) AddStops();
-  }
-
-  // Exchanges may lead from the source to anywhere. The layouts near the target
-  // are tried first, those too far away not at all.
-  void AddStops() {
-    for (const PackedLayout& to : graph_.AllExchangeable()) {
-      const int64_t rest = Bound(to);
-      const int64_t first =
-          counts_workspace_ ? 0 : graph_.LeastEdgeTo(to).communicating;
-      const int64_t bound = Sum(first, rest);
-      if (bound <= BestCost()) stops_.push_back({to, rest, bound});
+    for (const Stop& stop : last_stops_) {
+      if (Sum(nodes_[at].cost, stop.bound) > BestCost()) break;
+      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      Try(at, edge);
     }
-    // They are taken from the end.
-    absl::c_stable_sort(
-        stops_, [](const Stop& a, const Stop& b) { return a.bound > b.bound; });
+    if (nodes_[at].parent < 0) first_stops_ = StopsAt(graph_.AllExchangeable());
   }
 
-  void TryStops() {
-    while (!stops_.empty() &&
-           (queue_.empty() || stops_.back().bound <= queue_.top().bound)) {
-      const Stop stop = stops_.back();
-      stops_.pop_back();
+  // The layouts from which the way to the target may be short, in the order of
+  // bounds.
+  std::vector<Stop> StopsAt(absl::Span<const PackedLayout> layouts) const {
+    std::vector<Stop> stops;
+    for (const PackedLayout& layout : layouts) {
+      const int64_t rest = Bound(layout);
+      const int64_t exchange =
+          counts_workspace_ ? 0 : graph_.LeastEdgeTo(layout).communicating;
+      const int64_t bound = Sum(exchange, rest);
+      if (bound <= BestCost()) stops.push_back({layout, rest, bound});
+    }
+    absl::c_stable_sort(
+        stops, [](const Stop& a, const Stop& b) { return a.bound < b.bound; });
+    return stops;
+  }
+
+  // Exchanges may lead from the source to anywhere. Those layouts are tried
+  // once the search has come as far as they are.
+  void TryFirstStops() {
+    for (; next_stop_ < first_stops_.size(); ++next_stop_) {
+      const Stop& stop = first_stops_[next_stop_];
+      if (!queue_.empty() && stop.bound > queue_.top().bound) return;
       Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
       if (!graph_.Price(source_, edge)) continue;
       if (counts_workspace_ ||
@@ -239,11 +244,6 @@ class Search {
         Follow(0, edge);
       }
     }
-  }
-
-  void TryExchange(int at, const PackedLayout& to) {
-    Edge edge = {.kind = StepKind::kExchange, .after = to};
-    Try(at, edge);
   }
 
   // Prices an edge from a node and takes it, if that may be of use.
@@ -351,14 +351,15 @@ class Search {
   const LayoutGraph& graph_;
   const PackedLayout source_;
   const PackedLayout target_;
-  const std::vector<PackedLayout> last_;  // that exchanges lead to
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
   int best_ = -1;  // the node of the target, once there is one
   absl::flat_hash_map<State, int> index_;  // into nodes_
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
-  std::vector<Stop> stops_;
+  std::vector<Stop> first_stops_;  // of exchanges from the source
+  size_t next_stop_ = 0;
+  std::vector<Stop> last_stops_;  // of exchanges from anywhere
   std::vector<Edge> edges_;
 };
 

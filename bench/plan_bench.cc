@@ -24,52 +24,105 @@ Layout SourceOf(const Case& c) {
 
 Layout TargetOf(const Case& c) { return SourceOf(c).With(c.target).value(); }
 
-// Pairs for which most layouts are searched: the slowest of a random sample.
-void MakeColdPlan(benchmark::State& state, const Case& c) {
+void MakeColdPlan(benchmark::State& state, const char* topology_name,
+                  const Case& c) {
   const Layout source = SourceOf(c);
   const Layout target = TargetOf(c);
-  const Topology topology = Topology::LocalCpu();
+  const Topology topology = Topology::Preset(topology_name).value();
   for (auto _ : state) {
     benchmark::DoNotOptimize(MakePlan(source, target, topology));
   }
 }
 
-// From shards to shards.
-BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_shards,
-                  Case{"a=2,b=4", "bf16[4096,4096] [S(0)[1], S(0)[0]]",
-                       "[S(1), R]"});
-BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_shards,
-                  Case{"a=2,b=4,c=8", "bf16[4096,4096,64] [S(0), R, R]",
-                       "[R, S(0), R]"});
-BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_shards,
+// The slowest pairs of a random sample, by the numbers of mesh axes and tensor
+// dims: from shards to shards, and with sums, of which there are more layouts.
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_shards_cpu, "local-cpu",
+                  Case{"a=8,b=8", "bf16[4096,16384] [S(1), S(0)]", "[R, R]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_shards_h100, "h100-ib",
+                  Case{"a=4,b=4", "bf16[4096,8192] [S(0), S(0)]", "[S(1), R]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_shards_cpu, "local-cpu",
+                  Case{"a=8,b=8,c=8", "bf16[2048,1024,2048] [R, S(0), R]",
+                       "[S(1), S(0), S(0)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_shards_h100, "h100-ib",
+                  Case{"a=4,b=8,c=2", "bf16[4096,2048,512] [S(0), S(0), S(2)]",
+                       "[R, R, S(0)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_shards_cpu, "local-cpu",
                   Case{"a=2,b=4,c=8,d=2",
-                       "bf16[4096,512,64,64] [S(3), S(3), R, S(0)]",
-                       "[S(1), R, R, R]"})
+                       "bf16[1024,1024,1024,512] [S(1), S(3), S(1), S(2)]",
+                       "[R, S(1), R, R]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_shards_h100, "h100-ib",
+                  Case{"a=2,b=4,c=8,d=2",
+                       "bf16[1024,1024,1024,512] [S(1), S(3), S(1), S(2)]",
+                       "[R, S(1), R, R]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh5_tensor4_shards_cpu, "local-cpu",
+                  Case{"a=4,b=8,c=4,d=4,e=8",
+                       "bf16[256,1024,256,256] [S(3), S(0), S(2), S(3), S(3)]",
+                       "[R, S(2), S(1), S(1), R]"})
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(
-    MakeColdPlan, mesh5_tensor4_shards,
-    Case{"a=2,b=4,c=8,d=2,e=4",
-         "bf16[4096,512,64,64] [S(2)[2], S(2)[0], S(2)[1], S(0), S(0)]",
-         "[R, S(1), R, S(2), R]"})
+    MakeColdPlan, mesh5_tensor4_shards_h100, "h100-ib",
+    Case{"a=2,b=4,c=4,d=4,e=8",
+         "bf16[256,512,1024,256] [S(0)[1], S(3), S(0)[0], S(2), S(1)]",
+         "[S(2), R, R, S(3), R]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_sums_cpu, "local-cpu",
+                  Case{"a=4,b=8", "bf16[8192,8192] [S(1), R]",
+                       "[P(sum), P(sum)]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_sums_h100, "h100-ib",
+                  Case{"a=2,b=8", "bf16[8192,8192] [R, R]",
+                       "[P(sum), P(sum)]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_sums_cpu, "local-cpu",
+                  Case{"a=8,b=4,c=8",
+                       "bf16[4096,1024,2048] [R, S(0)[1], S(0)[0]]",
+                       "[P(sum), P(sum), P(sum)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_sums_h100, "h100-ib",
+                  Case{"a=4,b=8,c=8",
+                       "bf16[2048,512,1024] [P(sum), S(2), S(2)]",
+                       "[P(sum), R, P(sum)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_sums_cpu, "local-cpu",
+                  Case{"a=2,b=8,c=4,d=2",
+                       "bf16[1024,256,256,1024] [S(3)[1], S(0), S(3)[0], "
+                       "P(sum)]",
+                       "[R, P(sum), P(sum), R]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_sums_h100, "h100-ib",
+                  Case{"a=2,b=8,c=8,d=8",
+                       "bf16[512,512,256,1024] [S(0), S(3), P(sum), S(0)]",
+                       "[P(sum), P(sum), R, S(2)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(
+    MakeColdPlan, mesh5_tensor4_sums_cpu, "local-cpu",
+    Case{"a=8,b=8,c=2,d=2,e=2",
+         "bf16[256,1024,512,256] [S(3)[2], S(2), S(3)[0], S(3)[1], S(1)]",
+         "[R, R, S(1), P(sum), S(2)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(
+    MakeColdPlan, mesh5_tensor4_sums_h100, "h100-ib",
+    Case{"a=8,b=8,c=2,d=2,e=2",
+         "bf16[256,1024,512,256] [S(3)[2], S(2), S(3)[0], S(3)[1], S(1)]",
+         "[R, R, S(1), P(sum), S(2)]"})
     ->Unit(benchmark::kMicrosecond);
 
-// With sums, of which there are more layouts.
-BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_sums,
-                  Case{"a=2,b=4", "bf16[4096,4096] [P(sum), R]",
-                       "[R, P(sum)]"});
-BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_sums,
-                  Case{"a=2,b=4,c=8", "bf16[4096,4096,64] [S(1), R, P(sum)]",
-                       "[R, P(sum), P(sum)]"});
-BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_sums,
-                  Case{"a=2,b=4,c=8,d=2",
-                       "bf16[4096,512,64,64] [S(0), P(sum), R, S(1)]",
-                       "[S(0)[1], S(0)[0], P(sum), P(sum)]"})
+// The number of ranks does not count.
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_ranks64, "h100-ib",
+                  Case{"x=8,y=8", "bf16[131072,131072] [S(0), S(1)]",
+                       "[S(1), R]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_ranks131072, "h100-ib",
+                  Case{"x=1024,y=128", "bf16[131072,131072] [S(0), S(1)]",
+                       "[S(1), R]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_ranks64, "h100-ib",
+                  Case{"x=4,y=4,z=4", "bf16[131072,131072] [S(0), S(1), R]",
+                       "[S(1), R, S(0)]"})
     ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(
-    MakeColdPlan, mesh5_tensor4_sums,
-    Case{"a=2,b=4,c=8,d=2,e=4",
-         "bf16[4096,512,64,64] [S(0)[1], P(sum), R, S(1), S(0)[0]]",
-         "[P(sum), P(sum), P(sum), R, S(1)]"})
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_ranks131072, "h100-ib",
+                  Case{"x=64,y=64,z=32", "bf16[131072,131072] [S(0), S(1), R]",
+                       "[S(1), R, S(0)]"})
     ->Unit(benchmark::kMicrosecond);
 
 // A full cache that the threads of a benchmark share.

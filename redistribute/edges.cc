@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
@@ -17,7 +17,6 @@ namespace tessera::internal {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-constexpr int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 
 // The ops whose Partial states are worth exploring, in the order of the enum.
 // The way between S(d) and P(avg) leads over P(sum).
@@ -182,7 +181,7 @@ LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
       element_size_(SizeOf(source.dtype())),
       has_ragged_(!source.RaggedAxes().empty()),
       launch_ps_(topology.launch_ps()),
-      memory_rate_(RateOf(topology.memory_bytes_per_second())) {
+      memory_rate_(topology.memory_bytes_per_second()) {
   if (has_ragged_) ragged_elements_ = source.MostElements();
   absl::InlinedVector<Link, kMaxMovingAxes> links;
   for (int index = 0; index < source.mesh().num_axes(); ++index) {
@@ -214,7 +213,7 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
       axes_[i].tier = static_cast<int>(tiers_.size());
       within |= AxisMask{1} << i;
     }
-    tiers_.push_back({link, RateOf(link.bytes_per_second), within});
+    tiers_.push_back({link, Rate(link.bytes_per_second), within});
   }
   if (tiers_.empty()) return;
   best_rate_ = tiers_.back().rate;
@@ -230,30 +229,22 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
 }
 
 void LayoutGraph::AddBounds() {
-  for (const Axis& axis : axes_) num_ranks_ *= axis.size;
+  for (const Axis& axis : axes_) {
+    num_ranks_ *= axis.size;
+    largest_axis_ = std::max(largest_axis_, axis.size);
+  }
+  all_halve_ =
+      !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
+      absl::c_all_of(extents_,
+                     [&](int64_t extent) { return extent % num_ranks_ == 0; });
   for (Tier& tier : tiers_) {
     for (int i = 0; i < num_axes(); ++i) {
       if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
     }
   }
   for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
-    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits, 1));
-    least_latencies_of_two_.push_back(LeastLatency(bits, 2));
+    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits));
   }
-}
-
-LayoutGraph::Rate LayoutGraph::RateOf(int64_t bytes_per_second) {
-  const int64_t divisor = std::gcd(kPicosecondsPerSecond, bytes_per_second);
-  return {kPicosecondsPerSecond / divisor, bytes_per_second / divisor};
-}
-
-int64_t LayoutGraph::TransferTime(int64_t bytes, const Rate& rate) {
-  if (const auto time = CheckedMul(bytes, rate.numerator)) {
-    return CeilDiv(*time, rate.denominator);
-  }
-  const __int128 time = static_cast<__int128>(bytes) * rate.numerator;
-  const __int128 rounded_up = (time + rate.denominator - 1) / rate.denominator;
-  return static_cast<int64_t>(std::min<__int128>(rounded_up, kMax));
 }
 
 absl::StatusOr<LayoutGraph> LayoutGraph::Create(const Layout& source,
@@ -317,6 +308,39 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
+  UnpricedEdgesFrom(from, edges);
+  const auto is_idle = [&](Edge& edge) { return !Price(from, edge); };
+  edges.erase(std::remove_if(edges.begin(), edges.end(), is_idle), edges.end());
+  for (Edge& edge : edges) AddAxes(from, edge);
+}
+
+bool LayoutGraph::Price(const PackedLayout& from, Edge& edge) const {
+  if (edge.kind == StepKind::kExchange) {
+    edge.cost = ExchangeCost(OverlapOf(from, edge.after));
+    return edge.cost.messages > 0;
+  }
+  edge.cost = Communicates(edge.kind)
+                  ? CollectiveCost(edge.kind, from, edge.after, edge.axes)
+                  : LocalCost(edge.after);
+  return true;
+}
+
+LayoutGraph::LeastEdge LayoutGraph::LeastEdgeTo(const PackedLayout& to) const {
+  const int64_t bytes = PieceBytes(to);
+  const int64_t messages = SaturatingAdd(launch_ps_, least_latency_ps_);
+  // Where cuts halve, a rank that lacks something lacks half at least.
+  const int64_t received = all_halve_ ? bytes / 2 : 0;
+  return {memory_rate_.TimeFor(bytes),
+          SaturatingAdd(messages, best_rate_.TimeFor(received))};
+}
+
+void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {
+  if (edge.kind != StepKind::kExchange) return;
+  edge.axes = ExchangeAxes(OverlapOf(from, edge.after), from);
+}
+
+void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
+                                    std::vector<Edge>& edges) const {
   edges.clear();
   for (int i = 0; i < num_axes(); ++i) SingleAxisEdges(from, i, edges);
   for (ReduceOp op : partial_ops_) {
@@ -332,27 +356,20 @@ void LayoutGraph::EdgesFrom(const PackedLayout& from,
   for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 
-void LayoutGraph::AddEdge(StepKind kind, const AxisList& axes,
-                          const PackedLayout& from, const PackedLayout& after,
-                          std::vector<Edge>& edges) const {
-  edges.push_back({kind, axes, after,
-                   Communicates(kind) ? CollectiveCost(kind, from, after, axes)
-                                      : LocalCost(after)});
-}
-
 void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                   std::vector<Edge>& edges) const {
   const AxisState state = from[i];
   if (state.is_shard() && !IsMinorMost(from, i)) return;
   const AxisList axis = SingleAxis(i);
   if (!state.is_replicate()) {
-    AddEdge(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
-            axis, from, WithAxes(from, axis, AxisState()), edges);
+    edges.push_back(
+        {state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather, axis,
+         WithAxes(from, axis, AxisState())});
   }
   for (ReduceOp op : partial_ops_) {
     if (!MayBecomePartial(from, i, op)) continue;
-    AddEdge(state.is_partial() ? StepKind::kScale : StepKind::kFill, axis, from,
-            WithAxes(from, axis, AxisState::Partial(op)), edges);
+    edges.push_back({state.is_partial() ? StepKind::kScale : StepKind::kFill,
+                     axis, WithAxes(from, axis, AxisState::Partial(op))});
   }
   if (has_ragged_) return;
   const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
@@ -360,7 +377,7 @@ void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                                  : StepKind::kAllToAll;
   for (int dim = 0; dim < num_dims(); ++dim) {
     if (state.is_shard(dim)) continue;
-    AddEdge(to_shard, axis, from, WithShards(from, axis, dim), edges);
+    edges.push_back({to_shard, axis, WithShards(from, axis, dim)});
   }
 }
 
@@ -371,14 +388,14 @@ void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
   for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
     if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
     AxisList list = AxesOf(chosen);
-    AddEdge(StepKind::kAllReduce, list, from, WithAxes(from, list, AxisState()),
-            edges);
+    edges.push_back(
+        {StepKind::kAllReduce, list, WithAxes(from, list, AxisState())});
     if (has_ragged_) continue;
     const auto begin = list.axes.begin();
     do {
       for (int dim = 0; dim < num_dims(); ++dim) {
-        AddEdge(StepKind::kReduceScatter, list, from,
-                WithShards(from, list, dim), edges);
+        edges.push_back(
+            {StepKind::kReduceScatter, list, WithShards(from, list, dim)});
       }
     } while (list.size <= kMaxAxesPermuted &&
              std::next_permutation(begin, begin + list.size));
@@ -392,7 +409,7 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
   for (int count = 2; count <= cuts; ++count) {
     const AxisList axes = MinorAxes(from, dim, count);
     const PackedLayout gathered = WithAxes(from, axes, AxisState());
-    AddEdge(StepKind::kAllGather, axes, from, gathered, edges);
+    edges.push_back({StepKind::kAllGather, axes, gathered});
     const Dims extents = LocalExtents(gathered);
     const bool few = GroupSize(axes) <= kMaxRanksTried;
     for (int other = 0; other < num_dims(); ++other) {
@@ -400,8 +417,8 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
       const bool is_legal = few || (CutsEvenly(extents[dim], axes) &&
                                     CutsEvenly(extents[other], axes));
       if (!is_legal) continue;
-      AddEdge(StepKind::kAllToAll, axes, from,
-              WithShards(gathered, axes, other), edges);
+      edges.push_back(
+          {StepKind::kAllToAll, axes, WithShards(gathered, axes, other)});
     }
   }
 }
@@ -414,7 +431,7 @@ void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
   const bool was_last = !state.is_shard() || IsMinorMost(from, i);
   const PackedLayout without = Without(from, i);
   const auto add = [&](const PackedLayout& after) {
-    if (const auto edge = Exchange(from, after)) edges.push_back(*edge);
+    edges.push_back({StepKind::kExchange, {}, after});
   };
   if (!was_last) add(without);
   for (int dim = 0; dim < num_dims(); ++dim) {
@@ -446,14 +463,15 @@ bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
 
 std::optional<Edge> LayoutGraph::Exchange(const PackedLayout& from,
                                           const PackedLayout& to) const {
-  const Cost cost = ExchangeCost(from, to);
-  if (cost.messages == 0) return std::nullopt;
-  return Edge{StepKind::kExchange, ExchangeAxes(from, to), to, cost};
+  Edge edge = {StepKind::kExchange, {}, to};
+  if (!Price(from, edge)) return std::nullopt;
+  AddAxes(from, edge);
+  return edge;
 }
 
-AxisList LayoutGraph::ExchangeAxes(const PackedLayout& from,
-                                   const PackedLayout& to) const {
-  AxisList axes = AxesOf(OverlapOf(from, to).CrossedAxes());
+AxisList LayoutGraph::ExchangeAxes(const Overlap& overlap,
+                                   const PackedLayout& from) const {
+  AxisList axes = AxesOf(overlap.CrossedAxes());
   const auto rank = [&](uint8_t i) {
     return std::tuple(axes_[i].tier, !from[i].is_shard(), i);
   };
@@ -470,11 +488,13 @@ absl::InlinedVector<int, 2> LayoutGraph::MeshAxes(const AxisList& axes) const {
 
 std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
   std::vector<PackedLayout> found = {to};
+  absl::flat_hash_set<uint64_t> known;
   // Each axis in turn, until no new layout comes up: any may be filled last.
   for (size_t at = 0; at < found.size(); ++at) {
     const PackedLayout layout = found[at];
     const auto add = [&](const PackedLayout& before) {
-      if (!absl::c_linear_search(found, before)) found.push_back(before);
+      const bool is_new = known.insert(std::bit_cast<uint64_t>(before)).second;
+      if (is_new) found.push_back(before);
     };
     for (int i = 0; i < num_axes(); ++i) {
       if (!layout[i].is_partial()) continue;
@@ -490,7 +510,19 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
   return found;
 }
 
+size_t LayoutGraph::NumExchangeable() const {
+  // By the number of axes that cut: one more goes to any of these places.
+  std::array<size_t, kMaxMovingAxes + 1> counts = {1};
+  for (int axes = 1; axes <= num_axes(); ++axes) {
+    for (int cuts = axes; cuts > 0; --cuts) {
+      counts[cuts] += counts[cuts - 1] * (num_dims() + cuts - 1);
+    }
+  }
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+
 std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
+  if (NumExchangeable() > kMaxWaypoints) return {};
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
   for (int i = 0; i < num_axes(); ++i) {
@@ -503,7 +535,6 @@ std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
         }
       }
     }
-    if (longer.size() > kMaxWaypoints) return {};
     layouts = std::move(longer);
   }
   return layouts;
@@ -523,6 +554,14 @@ Dims LayoutGraph::LocalExtents(const PackedLayout& packed) const {
 
 int64_t LayoutGraph::LocalElements(const PackedLayout& packed) const {
   return has_ragged_ ? ragged_elements_ : Product(LocalExtents(packed));
+}
+
+int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
+  int64_t elements = has_ragged_ ? ragged_elements_ : num_elements_;
+  for (int i = 0; i < num_axes(); ++i) {
+    if (packed[i].is_shard()) elements /= axes_[i].size;
+  }
+  return elements;
 }
 
 int64_t LayoutGraph::PieceBytes(const PackedLayout& packed) const {
@@ -566,16 +605,13 @@ int64_t LayoutGraph::NestedPiece(int64_t extent, const AxisList& axes,
 int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
                                       absl::Span<const uint8_t> axes) const {
   if (axes.empty()) return extent;
-  // The parts are all alike up to some coordinate, the last one is shorter; cut
-  // again, a longer part may have the shorter pieces.
+  // No part but the last is smaller than the first; cut again, a larger part
+  // may have the smaller pieces.
   const int64_t size = axes_[axes[0]].size;
   const auto least_of = [&](int64_t i) {
     return LeastNestedPiece(CeilSplit(extent, size, i).size(), axes.subspan(1));
   };
-  const int64_t least = std::min(least_of(0), least_of(size - 1));
-  const int64_t chunk = CeilDiv(extent, size);
-  // The shorter part, where empty ones follow.
-  return chunk == 0 ? least : std::min(least, least_of((extent - 1) / chunk));
+  return std::min(least_of(0), least_of(size - 1));
 }
 
 int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
@@ -653,7 +689,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
 }
 
 Cost LayoutGraph::LocalCost(const PackedLayout& after) const {
-  return {.time_ps = TransferTime(PieceBytes(after), memory_rate_)};
+  return {.time_ps = memory_rate_.TimeFor(PieceBytes(after))};
 }
 
 int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
@@ -696,14 +732,12 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
         SaturatingMul(hops_per_message * messages, LatencyOf(tier, crossed));
     cost.time_ps = SaturatingAdd(
         cost.time_ps,
-        SaturatingAdd(latency, TransferTime(carried, tiers_[tier].rate)));
+        SaturatingAdd(latency, tiers_[tier].rate.TimeFor(carried)));
   }
   return cost;
 }
 
-Cost LayoutGraph::ExchangeCost(const PackedLayout& before,
-                               const PackedLayout& after) const {
-  const Overlap overlap = OverlapOf(before, after);
+Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
   const AxisMask crossed = overlap.AxesLeft();
   const AxisList decisive = AxesOf(overlap.DecisiveAxes());
   absl::InlinedVector<Share, 2> found(tiers_.size());
@@ -743,19 +777,17 @@ Cost LayoutGraph::ExchangeCost(const Share& needed,
     cost.bytes_received += bytes;
     const int64_t latency = SaturatingMul(messages, LatencyOf(tier, crossed));
     cost.time_ps = SaturatingAdd(
-        cost.time_ps,
-        SaturatingAdd(latency, TransferTime(bytes, tiers_[tier].rate)));
+        cost.time_ps, SaturatingAdd(latency, tiers_[tier].rate.TimeFor(bytes)));
   }
   return cost;
 }
 
 // What a rank shall hold depends on what other ranks hold. In a step in which
 // it gets m messages, the ranks that it knows of become m + 1 times as many.
-int64_t LayoutGraph::LeastLatency(int bits, int min_launches) const {
+int64_t LayoutGraph::LeastLatency(int bits) const {
   int64_t least = kMax;
   // Once there is one hop a launch, more launches save nothing.
-  for (int launches = min_launches; launches <= std::max(bits, min_launches);
-       ++launches) {
+  for (int launches = 1; launches <= bits; ++launches) {
     const int64_t hops = LeastSumOfFactors(bits, launches) - launches;
     least =
         std::min(least, SaturatingAdd(SaturatingMul(launches, launch_ps_),
@@ -785,91 +817,144 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
   return changes;
 }
 
-LayoutGraph::Need LayoutGraph::NeedOf(const PackedLayout& from,
-                                      const PackedLayout& to,
-                                      const Changes& changes,
-                                      AxisMask axes) const {
-  Share needed = {ragged_elements_, 1};
-  Share found = needed;
-  Need need;
-  if (!has_ragged_) {
-    const Overlap overlap = OverlapOf(from, to);
-    const AxisMask own = axes & ~changes.filled;
-    need.is_regular = overlap.IsRegular(own);
-    if (need.is_regular) {
-      needed = overlap.Most();
-      found = overlap.Least(own);
-      need.everywhere = needed.elements - overlap.MostFoundAtHome();
-    } else {
-      const PackedCoords coords = overlap.NeedyRank();
-      needed = overlap.FoundAt(coords, kNoAxes);
-      found = overlap.FoundAt(coords, own);
-    }
+LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
+                                      AxisMask own) const {
+  if (has_ragged_) {
+    const Share all = {ragged_elements_, 1};
+    return {all, all};
   }
-  if (needed.elements == 0) return {};
+  if (overlap.IsRegular(own)) {
+    const Share most = overlap.Most();
+    return {most, overlap.Least(own), most.elements, overlap.MostFoundAtHome()};
+  }
+  const PackedCoords coords = overlap.NeedyRank();
+  return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
+}
+
+LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
+                                            const PackedLayout& from,
+                                            const PackedLayout& to,
+                                            AxisMask within,
+                                            AxisMask own) const {
+  if (has_ragged_) return NeedOf(overlap, own);
+  if (overlap.IsEven()) {
+    return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
+  }
+  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, within));
+  const PackedCoords coords = joined.NeedyRank();
+  return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
+}
+
+int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
+                                   int64_t ranks, bool is_refilled) const {
+  if (need.held.elements == 0) return 0;
   // Whatever the way, addends - 1 receipts bring the addends of an element
   // together, and one more makes each other copy; spread over all ranks.
   const auto receipts = [&](int64_t addends, int64_t copies) {
-    const int64_t all = has_ragged_ ? needed.elements : num_elements_;
+    const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
     return SaturatingMul(all, addends + copies - 2) / num_ranks_;
   };
-  int64_t missing = needed.elements - found.elements;
-  need.held = needed.elements;
-  need.received = missing / changes.sharers;
-  need.ranks = needed.pieces - found.pieces + 1;
-  if (changes.addends > 1) {
-    missing = needed.elements;
-    need.everywhere = needed.elements;
-    need.ranks =
-        SaturatingMul(std::max<int64_t>(needed.pieces, 1), changes.addends);
-    need.received = std::max(missing / changes.sharers,
-                             receipts(changes.addends, changes.copies));
+  const bool is_reduced = changes.addends > 1;
+  const int64_t missing =
+      need.held.elements - (is_reduced ? 0 : need.found.elements);
+  int64_t sharers = SaturatingMul(ranks, changes.sharers);
+  if (is_refilled) {
+    sharers = SaturatingMul(sharers, changes.keepers);
+    return std::max(missing / sharers, receipts(changes.least_kept, 1));
   }
-  need.ranks = CeilDiv(need.ranks, changes.sharers * changes.keepers);
-  if (changes.keepers > 1) {
-    // What is Partial before and after stays so, or is reduced and filled.
-    const int64_t sharers = changes.sharers * changes.keepers;
-    need.received =
-        std::min(need.received,
-                 std::max(missing / sharers, receipts(changes.least_kept, 1)));
-  }
-  return need;
+  const int64_t received = missing / sharers;
+  return is_reduced
+             ? std::max(received, receipts(changes.addends, changes.copies))
+             : received;
 }
 
-int64_t LayoutGraph::LeastTime(const PackedLayout& from, const PackedLayout& to,
-                               Launches launches) const {
-  const Changes changes = ChangesOf(from, to, kAllAxes);
-  const Need need = NeedOf(from, to, changes, kAllAxes);
-  const size_t bits = std::bit_width(static_cast<uint64_t>(need.ranks)) - 1;
-  const std::vector<int64_t>& latencies =
-      launches == Launches::kAny ? least_latencies_ : least_latencies_of_two_;
-  const int64_t latency = latencies[std::min(bits, latencies.size() - 1)];
+int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
+                                   const Fills& fills) const {
+  const auto time = [&](int64_t elements) {
+    int64_t sum = best_rate_.LeastTimeFor((elements - counted) * element_size_);
+    int64_t least = fills.least_written;
+    int64_t piece = fills.held;
+    for (int i = 0; i < fills.count; ++i) {
+      const int64_t written = std::max(piece - elements, least);
+      sum = SaturatingAdd(sum,
+                          memory_rate_.LeastTimeFor(written * element_size_));
+      least = 0;
+      piece /= largest_axis_;
+    }
+    return sum;
+  };
+  // Its minimum is where one of the fills stops to write less.
+  int64_t least = time(received);
+  int64_t turn = fills.held - fills.least_written;
+  int64_t piece = fills.held;
+  for (int i = 0; i < fills.count && piece > received; ++i) {
+    if (turn > received) least = std::min(least, time(turn));
+    piece /= largest_axis_;
+    turn = piece;
+  }
+  return least;
+}
 
-  const bool is_filled = changes.filled != kNoAxes;
-  int64_t transfer = TransferTime(need.received * element_size_, best_rate_);
-  if (is_filled && need.received < need.held) {
-    // The last fill writes all that ranks hold then; what they hold more in
-    // the end is received after it.
-    const int64_t written = (need.held - need.received) * element_size_;
-    transfer = std::min(TransferTime(need.held * element_size_, best_rate_),
-                        transfer + TransferTime(written, memory_rate_));
+int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
+  const Changes& changes = ends.changes;
+  const Need& need = ends.need;
+  const bool all_alike = need.everywhere > 0;
+  const int64_t held =
+      all_alike ? need.everywhere
+                : std::min(need.held.elements, AverageElements(ends.to));
+  const Fills fills = {
+      .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
+      .held = held,
+      .least_written =
+          held / (num_ranks_ / (changes.sharers * changes.keepers))};
+  int64_t least =
+      LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
+  // What ranks receive on average; the sharers of an element as many as one.
+  int64_t everywhere = 0;
+  if (!is_refilled) {
+    everywhere = changes.addends > 1
+                     ? need.everywhere / changes.sharers
+                     : need.everywhere / changes.sharers - need.found_at_home;
   }
   // What has to cross slower links: ranks that only faster ones separate count
-  // as one, and share it. What each of them lacks beyond its share comes over
-  // the fast links at best.
-  for (size_t tier = 0; tier + 1 < tiers_.size() && need.ranks > 1; ++tier) {
-    const AxisMask slow = tiers_[tier].within;
-    const Need group = NeedOf(from, WithoutMinorCuts(to, slow),
-                              ChangesOf(from, to, slow), slow);
-    const int64_t share = group.received / tiers_[tier].sharers;
-    int64_t time = TransferTime(share * element_size_, tiers_[tier].rate);
-    const bool all_alike = need.is_regular && group.is_regular && !is_filled &&
-                           changes.keepers == 1;
-    if (all_alike && need.everywhere > share) {
-      time +=
-          TransferTime((need.everywhere - share) * element_size_, best_rate_);
-    }
-    transfer = std::max(transfer, time);
+  // as one, and share it.
+  for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
+    const Tier& tier = tiers_[i];
+    const Changes slow = ChangesOf(ends.from, ends.to, tier.within);
+    const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
+                                    tier.within, tier.within & ~slow.filled);
+    const bool refills_slow = is_refilled && slow.keepers > 1;
+    const int64_t share =
+        LeastReceived(group, slow, tier.sharers, refills_slow);
+    const int64_t time =
+        SaturatingAdd(tier.rate.LeastTimeFor(share * element_size_),
+                      LeastTransfer(std::max(share, everywhere), share,
+                                    all_alike ? fills : Fills()));
+    least = std::max(least, time);
+  }
+  return least;
+}
+
+int64_t LayoutGraph::LeastTime(const PackedLayout& from,
+                               const PackedLayout& to) const {
+  const Overlap overlap = OverlapOf(from, to);
+  const Changes changes = ChangesOf(from, to, kAllAxes);
+  const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
+  if (need.held.elements == 0) return 0;
+  int64_t ranks = need.held.pieces - need.found.pieces + 1;
+  if (changes.addends > 1) {
+    ranks =
+        SaturatingMul(std::max<int64_t>(need.held.pieces, 1), changes.addends);
+  }
+  ranks = CeilDiv(ranks, changes.sharers * changes.keepers);
+  const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
+  const int64_t latency =
+      least_latencies_[std::min(bits, least_latencies_.size() - 1)];
+
+  const Ends ends = {from, to, overlap, changes, need, ranks};
+  int64_t transfer = LeastTransfer(ends, /*is_refilled=*/false);
+  if (changes.keepers > 1) {
+    transfer = std::min(transfer, LeastTransfer(ends, /*is_refilled=*/true));
   }
   return SaturatingAdd(latency, transfer);
 }

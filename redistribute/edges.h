@@ -17,6 +17,7 @@
 #include "tessera/redistribute/overlap.h"
 #include "tessera/redistribute/packed_layout.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/redistribute/rate.h"
 #include "tessera/tensor/reduce_op.h"
 
 namespace tessera::internal {
@@ -41,9 +42,9 @@ struct AxisList {
 
 struct Edge {
   StepKind kind = StepKind::kRelabel;
-  AxisList axes;  // packed
+  AxisList axes = {};  // packed
   PackedLayout after = {};
-  Cost cost;
+  Cost cost = {};
 };
 
 // The layouts of one tensor on one mesh, and the steps between them. This is
@@ -127,8 +128,6 @@ class LayoutGraph {
   // A reduce-scatter over that many axes may leave them in any order.
   static constexpr int kMaxAxesPermuted = 3;
 
-  enum class Launches { kAny, kTwoOrMore };
-
   // REQUIRES: source and target agree in meta, mesh and all that stays.
   // ERRORS: Unimplemented for more than kMaxMovingAxes axes of size above 1, or
   // more than AxisState::kMaxDims dims.
@@ -148,6 +147,26 @@ class LayoutGraph {
   // exchanges.
   void EdgesFrom(const PackedLayout& from, std::vector<Edge>& edges) const;
 
+  // The same without costs, exchanges without axes, some of which may turn out
+  // not to be edges. For a search that does not need all of them.
+  void UnpricedEdgesFrom(const PackedLayout& from,
+                         std::vector<Edge>& edges) const;
+  // Adds the cost; false for an exchange in which no rank needs anything of
+  // another, which is no edge.
+  bool Price(const PackedLayout& from, Edge& edge) const;
+  // Adds the axes of an exchange.
+  void AddAxes(const PackedLayout& from, Edge& edge) const;
+  // No edge to `to` takes less time, by whether it communicates.
+  struct LeastEdge {
+    int64_t local = 0;
+    int64_t communicating = 0;
+
+    int64_t For(StepKind kind) const {
+      return Communicates(kind) ? communicating : local;
+    }
+  };
+  LeastEdge LeastEdgeTo(const PackedLayout& to) const;
+
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
   // Nullopt where no rank needs anything of another.
@@ -161,29 +180,16 @@ class LayoutGraph {
   // kMaxWaypoints.
   std::vector<PackedLayout> AllExchangeable() const;
 
-  // No way from `from` to `to` takes less time than this; or no way of two or
-  // more steps that communicate. Less than LeastExchangeTime where it may be
-  // that none has to.
-  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to,
-                    Launches launches = Launches::kAny) const;
+  // No way from `from` to `to` takes less time than this.
+  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to) const;
 
   // The most bytes that a rank holds.
   int64_t PieceBytes(const PackedLayout& packed) const;
-
-  // No exchange takes less time.
-  int64_t LeastExchangeTime() const {
-    return SaturatingAdd(launch_ps_, least_latency_ps_);
-  }
 
   // As axes of the mesh, in the same order.
   absl::InlinedVector<int, 2> MeshAxes(const AxisList& axes) const;
 
  private:
-  // Time is bytes * numerator / denominator.
-  struct Rate {
-    int64_t numerator;
-    int64_t denominator;
-  };
   struct Axis {
     int index;  // in the mesh
     int64_t size;
@@ -200,8 +206,6 @@ class LayoutGraph {
   LayoutGraph(const Layout& source, const Topology& topology);
   void AddTiers(absl::Span<const Link> links);
   void AddBounds();
-  static Rate RateOf(int64_t bytes_per_second);
-  static int64_t TransferTime(int64_t bytes, const Rate& rate);
 
   int num_axes() const { return static_cast<int>(axes_.size()); }
   int num_dims() const { return static_cast<int>(extents_.size()); }
@@ -218,14 +222,15 @@ class LayoutGraph {
                   std::vector<Edge>& edges) const;
   void MoveEdges(const PackedLayout& from, int i,
                  std::vector<Edge>& edges) const;
-  void AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& from,
-               const PackedLayout& after, std::vector<Edge>& edges) const;
 
+  size_t NumExchangeable() const;
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The largest extent per dim of what a rank holds.
   Dims LocalExtents(const PackedLayout& packed) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const PackedLayout& packed) const;
+  // What ranks hold on average, rounded down.
+  int64_t AverageElements(const PackedLayout& packed) const;
   int64_t GroupSize(const AxisList& axes) const;
   // Calls `visit` with all coordinates along `axes`, 0 along the others.
   void ForEachCoords(const AxisList& axes,
@@ -255,9 +260,8 @@ class LayoutGraph {
                       const PackedLayout& after, const AxisList& axes) const;
   // Those that messages cross, the slowest first; of equally slow ones those
   // that cut the tensor before.
-  AxisList ExchangeAxes(const PackedLayout& from, const PackedLayout& to) const;
-  Cost ExchangeCost(const PackedLayout& before,
-                    const PackedLayout& after) const;
+  AxisList ExchangeAxes(const Overlap& overlap, const PackedLayout& from) const;
+  Cost ExchangeCost(const Overlap& overlap) const;
   // Of a rank that looks for `needed` and finds that much of it within the
   // axes up to each tier.
   Cost ExchangeCost(const Share& needed, absl::Span<const Share> found,
@@ -277,20 +281,50 @@ class LayoutGraph {
   };
   Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
                     AxisMask axes) const;
-  // What no way between two layouts does without, where ranks count as one
-  // that differ along other axes than `axes` only: some rank holds so many
-  // elements in the end, some rank receives so many, and what some rank holds
-  // depends on so many ranks.
+  // Of a rank, or of ranks that count as one, whom much is missing: what it
+  // shall hold, and what it finds of that. Where all ranks are alike, what each
+  // shall hold, and has already at most.
   struct Need {
-    int64_t held = 0;
-    int64_t received = 0;
-    int64_t ranks = 1;
-    bool is_regular = false;
-    int64_t everywhere = 0;  // is_regular: what every rank receives at least
+    Share held;
+    Share found;
+    int64_t everywhere = 0;
+    int64_t found_at_home = 0;
   };
-  Need NeedOf(const PackedLayout& from, const PackedLayout& to,
-              const Changes& changes, AxisMask axes) const;
-  int64_t LeastLatency(int bits, int min_launches) const;
+  Need NeedOf(const Overlap& overlap, AxisMask own) const;
+  // Of ranks that have the same coordinates along `within` count as one.
+  Need NeedTogether(const Overlap& overlap, const PackedLayout& from,
+                    const PackedLayout& to, AxisMask within,
+                    AxisMask own) const;
+  struct Ends {
+    const PackedLayout& from;
+    const PackedLayout& to;
+    const Overlap& overlap;
+    const Changes& changes;
+    const Need& need;
+    int64_t ranks;  // that what some rank holds depends on
+  };
+  // Elements that no way does without that some rank receives, where so many
+  // ranks count as one. What is Partial before and after stays so, or is
+  // reduced and filled again.
+  int64_t LeastReceived(const Need& need, const Changes& changes, int64_t ranks,
+                        bool is_refilled) const;
+  // The transfers and copies of such a way take no less time.
+  int64_t LeastTransfer(const Ends& ends, bool is_refilled) const;
+  // What ranks write that hold so many elements after so many fills. The last
+  // fill writes all that they hold then, which is at least `least_written`;
+  // what they hold more in the end is received after it. A fill before that
+  // wrote all of this but what the later one added, a factor of an axis size,
+  // and what was received in between.
+  struct Fills {
+    int count = 0;
+    int64_t held = 0;
+    int64_t least_written = 0;
+  };
+  // Of ranks that receive so many elements or more, some of them counted
+  // elsewhere.
+  int64_t LeastTransfer(int64_t received, int64_t counted,
+                        const Fills& fills) const;
+  int64_t LeastLatency(int bits) const;
 
   Layout source_;
   Dims extents_;
@@ -306,12 +340,12 @@ class LayoutGraph {
   int64_t launch_ps_;
   Rate memory_rate_;
   int64_t least_latency_ps_ = 0;  // of any axis
-  Rate best_rate_ = {0, 1};       // of any axis
+  Rate best_rate_;                // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
-  // The latencies without which no rank learns of 2^i ranks, by i; and those
-  // of two or more launches.
+  int64_t largest_axis_ = 1;
+  bool all_halve_ = false;  // all cuts there may be halve, some several times
+  // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;
-  std::vector<int64_t> least_latencies_of_two_;
 };
 
 }  // namespace tessera::internal

@@ -1,7 +1,9 @@
 #include "tessera/redistribute/overlap.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/tensor/index.h"
 
@@ -17,46 +19,45 @@ Share Times(const Share& a, const Share& b) {
 }  // namespace
 
 Overlap::Overlap(const Dims& extents, absl::Span<const int64_t> axis_sizes,
-                 const PackedLayout& before, const PackedLayout& after) {
-  std::copy(axis_sizes.begin(), axis_sizes.end(), axis_sizes_.begin());
-  const auto add = [&](const PackedLayout& layout, CutList Dim::*list) {
-    for (size_t i = 0; i < axis_sizes.size(); ++i) {
-      if (!layout[i].is_shard()) continue;
-      const int dim = layout[i].dim();
-      CutList& cuts = DimOf(dim, extents[dim]).*list;
-      cuts.axes[layout[i].position()] = static_cast<uint8_t>(i);
-      ++cuts.size;
-    }
+                 const PackedLayout& before, const PackedLayout& after)
+    : axis_sizes_(axis_sizes), dims_(extents.size()) {
+  const auto add = [&](AxisState state, size_t axis, CutList Dim::*list) {
+    if (!state.is_shard()) return;
+    CutList& cuts = dims_[state.dim()].*list;
+    cuts.axes[state.position()] = static_cast<uint8_t>(axis);
+    ++cuts.size;
   };
-  add(before, &Dim::before);
-  add(after, &Dim::after);
-
-  AxisMask cut_dims = 0;
-  for (Dim& dim : dims_) {
-    cut_dims |= AxisMask{1} << dim.dim;
+  for (size_t axis = 0; axis < axis_sizes.size(); ++axis) {
+    add(before[axis], axis, &Dim::before);
+    add(after[axis], axis, &Dim::after);
+  }
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    Dim& dim = dims_[i];
+    dim.extent = extents[i];
     while (dim.prefix < std::min(dim.before.size, dim.after.size) &&
            dim.before.axes[dim.prefix] == dim.after.axes[dim.prefix]) {
       ++dim.prefix;
     }
-    // Nested cuts by ceil(extent / size) divide by the sizes in turn.
-    const auto largest = [&](const CutList& list, bool& is_even) {
-      int64_t piece = dim.extent;
-      for (int i = 0; i < list.size; ++i) {
-        is_even = is_even && piece % Size(list, i) == 0;
-        piece = CeilDiv(piece, Size(list, i));
-      }
-      return piece;
-    };
     dim.is_even = true;
-    dim.old_piece = largest(dim.before, dim.is_even);
-    dim.new_piece = largest(dim.after, dim.is_even);
-    if (dim.extent == 0) continue;
+    dim.old_piece = Cut(dim.before, dim.extent, old_pieces_, dim.is_even);
+    dim.new_piece = Cut(dim.after, dim.extent, new_pieces_, dim.is_even);
+    if (dim.extent == 0 || !dim.differs()) continue;
     dim.is_even = dim.is_even && (dim.old_piece % dim.new_piece == 0 ||
                                   dim.new_piece % dim.old_piece == 0);
   }
-  for (size_t dim = 0; dim < extents.size(); ++dim) {
-    if ((cut_dims >> dim & 1) == 0) whole_ *= extents[dim];
+}
+
+// Nested cuts by ceil(extent / size) divide by the sizes in turn.
+int64_t Overlap::Cut(const CutList& list, int64_t extent,
+                     std::array<int64_t, kMaxMovingAxes>& pieces,
+                     bool& is_even) const {
+  for (int i = 0; i < list.size; ++i) {
+    const int64_t rest = extent % Size(list, i);
+    extent = extent / Size(list, i) + (rest == 0 ? 0 : 1);
+    is_even = is_even && rest == 0;
+    pieces[list.axes[i]] = extent;
   }
+  return extent;
 }
 
 AxisMask Overlap::MaskOf(const CutList& list, int from) {
@@ -65,18 +66,89 @@ AxisMask Overlap::MaskOf(const CutList& list, int from) {
   return axes;
 }
 
-Overlap::Dim& Overlap::DimOf(int dim, int64_t extent) {
-  for (Dim& known : dims_) {
-    if (known.dim == dim) return known;
+Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
+  int64_t low = old_pieces_[old_axis];
+  int64_t high = new_pieces_[new_axis];
+  int64_t low_size = axis_sizes_[old_axis];
+  int64_t high_size = axis_sizes_[new_axis];
+  if (low > high) {
+    std::swap(low, high);
+    std::swap(low_size, high_size);
   }
-  Dim& added = dims_.emplace_back();
-  added.dim = dim;
-  added.extent = extent;
-  return added;
+  const int64_t end = low * low_size;
+  if (high >= end) {
+    return high % end == 0 ? Meeting::kApart : Meeting::kUnclear;
+  }
+  if (high % low != 0 || end % high != 0) return Meeting::kUnclear;
+  const int64_t shared = end / high;  // values of the part that they share
+  const bool is_nested = shared % high_size == 0 || high_size % shared == 0;
+  if (!is_nested) return Meeting::kUnclear;
+  // Else the digits at coordinates 0 and 1 differ in that part; of one axis,
+  // the two digits at coordinate 1.
+  const bool is_same = old_axis == new_axis && low == high;
+  return is_same ? Meeting::kSame : Meeting::kClash;
+}
+
+Overlap::Meeting Overlap::MeetingOf(const Dim& dim, int old_axis,
+                                    AxisMask axes) const {
+  Meeting worst = Meeting::kApart;
+  for (int i = dim.prefix; i < dim.after.size; ++i) {
+    const int new_axis = dim.after.axes[i];
+    if (!Has(axes, new_axis)) continue;
+    const Meeting meeting = MeetingOf(old_axis, new_axis);
+    if (meeting == Meeting::kClash) return meeting;
+    worst = std::max(worst, meeting);
+  }
+  return worst;
+}
+
+Overlap::Parts Overlap::PartsOf(const Dim& dim, AxisMask own,
+                                AxisMask held) const {
+  Parts parts;
+  for (int i = dim.prefix; i < dim.before.size; ++i) {
+    const int axis = dim.before.axes[i];
+    if (!Has(own, axis)) continue;
+    switch (MeetingOf(dim, axis, held)) {
+      case Meeting::kApart:
+        parts.count *= axis_sizes_[axis];
+        break;
+      case Meeting::kSame:
+        break;
+      case Meeting::kClash:
+        return {.count = 0};
+      case Meeting::kUnclear:
+        parts.is_exact = false;
+        break;
+    }
+  }
+  return parts;
+}
+
+int64_t Overlap::HeldTogether(AxisMask own) const {
+  int64_t elements = 1;
+  for (const Dim& dim : dims_) {
+    int64_t extent = dim.extent;
+    for (int i = 0; i < dim.after.size; ++i) {
+      if (Has(own, dim.after.axes[i])) extent /= Size(dim.after, i);
+    }
+    elements *= extent;
+  }
+  return elements;
+}
+
+int64_t Overlap::FoundTogether(AxisMask own) const {
+  int64_t elements = HeldTogether(own);
+  if (elements == 0) return 0;
+  for (const Dim& dim : dims_) {
+    const Parts parts = PartsOf(dim, own, own);
+    if (parts.count == 0) return 0;
+    elements /= parts.count;
+  }
+  return elements;
 }
 
 Share Overlap::FoundAt(const PackedCoords& coords, AxisMask own) const {
-  Share share = {whole_, whole_ == 0 ? 0 : 1};
+  Share share = {1, 1};
   for (const Dim& dim : dims_) {
     share = Times(share, FoundAt(dim, coords, own));
   }
@@ -128,7 +200,7 @@ Share Overlap::CutDown(const CutList& list, int from, int64_t extent,
 }
 
 Share Overlap::Most() const {
-  Share share = {whole_, whole_ == 0 ? 0 : 1};
+  Share share = {1, 1};
   for (const Dim& dim : dims_) share = Times(share, Most(dim));
   return share;
 }
@@ -150,7 +222,7 @@ Share Overlap::Most(const Dim& dim) const {
 }
 
 Share Overlap::Least(AxisMask own) const {
-  Share share = {whole_, whole_ == 0 ? 0 : 1};
+  Share share = {1, 1};
   for (const Dim& dim : dims_) {
     share = Times(share, Least(dim, own));
   }
@@ -159,19 +231,33 @@ Share Overlap::Least(AxisMask own) const {
 
 Share Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share most = Most(dim);
-  int64_t parts_own = 1;  // behind the prefix
-  for (int i = dim.prefix; i < dim.before.size; ++i) {
-    if (Has(own, dim.before.axes[i])) parts_own *= Size(dim.before, i);
+  if (dim.extent == 0 || !dim.differs()) return most;
+  if (dim.is_even) {
+    const Parts parts = PartsOf(dim, own, kAllAxes);
+    if (parts.count == 0 || !parts.is_exact) return {};
+    return {most.elements / parts.count, most.pieces / parts.count};
   }
-  if (parts_own == 1) return most;  // nothing is out of sight
+  const AxisMask left = MaskOf(dim.before, dim.prefix);
+  if ((left & own) == kNoAxes) return most;  // nothing is out of sight
   if (dim.prefix < dim.after.size) return {};
   // The new piece is what the prefix leaves, the old ones are parts of it.
-  if (!dim.is_even) return {};
-  return {most.elements / parts_own, most.pieces / parts_own};
+  if ((left & ~own) != kNoAxes) return {};
+  return {LeastPiece(dim.before, 0, dim.extent), 0};
+}
+
+int64_t Overlap::LeastPiece(const CutList& list, int from,
+                            int64_t extent) const {
+  if (from == list.size || extent == 0) return extent;
+  const int64_t parts = Size(list, from);
+  const int64_t last = CeilSplit(extent, parts, parts - 1).size();
+  // No part but the last is smaller than the first, unless the last is empty.
+  const int64_t least = LeastPiece(list, from + 1, last);
+  if (least == 0) return 0;
+  return std::min(least, LeastPiece(list, from + 1, CeilDiv(extent, parts)));
 }
 
 int64_t Overlap::MostFoundAtHome() const {
-  int64_t elements = whole_;
+  int64_t elements = 1;
   for (const Dim& dim : dims_) {
     elements *= std::min(dim.old_piece, dim.new_piece);
   }
@@ -187,16 +273,12 @@ bool Overlap::IsRegular(AxisMask own) const {
 
 bool Overlap::IsRegular(const Dim& dim, AxisMask own) const {
   // Where a dim stays as it is, every rank has all of it.
-  if (!dim.differs()) return true;
-  if (!dim.is_even) return false;
-  if (dim.prefix == dim.after.size || dim.prefix == dim.before.size) {
-    return true;
-  }
-  if (Has(own, dim.before.axes[dim.prefix])) return true;
-  for (int i = dim.prefix + 1; i < dim.before.size; ++i) {
-    if (Has(own, dim.before.axes[i])) return false;
-  }
-  return true;
+  if (!dim.differs() || dim.extent == 0) return true;
+  return dim.is_even && PartsOf(dim, own, kAllAxes).is_exact;
+}
+
+bool Overlap::IsEven() const {
+  return absl::c_all_of(dims_, [](const Dim& dim) { return dim.is_even; });
 }
 
 AxisMask Overlap::DecisiveAxes() const {

@@ -33,7 +33,8 @@ using PackedCoords = std::array<int64_t, kMaxMovingAxes>;
 // that have their own coordinates along some axes, `own`, and any along the
 // others.
 //
-// A short-lived value that borrows nothing. No work grows with axis sizes.
+// A short-lived value. No work grows with axis sizes.
+// LIFETIME: borrows `axis_sizes`.
 class Overlap {
  public:
   // `axis_sizes`: one per packed axis.
@@ -45,18 +46,27 @@ class Overlap {
   Share FoundAt(const PackedCoords& coords, AxisMask own) const;
 
   // The most that a rank shall hold; and the least, over all ranks, that one
-  // finds of what it shall hold. With IsRegular both are exact; else no rank
-  // needs more from others than the difference.
+  // finds of what it shall hold. With IsRegular both are exact, and the same
+  // rank finds the least for all sets `own` of which one holds the other; else
+  // no rank needs more from others than the difference.
   Share Most() const;
   Share Least(AxisMask own) const;
 
   // The most elements that a rank has already of what it shall hold, at most.
   int64_t MostFoundAtHome() const;
 
-  // True if all cuts of the dims that differ are even, of any two of them one
-  // divides the other, and where ranks look only along some of the axes that
-  // cut a dim, those come first or nothing else cuts it afterwards.
+  // True if all cuts of the dims that differ are even, of any two pieces of
+  // them one divides the other, and so do the cuts along `own`.
   bool IsRegular(AxisMask own) const;
+  // True if all cuts are even, and of the old and the new piece of each dim one
+  // divides the other.
+  bool IsEven() const;
+
+  // What ranks hold together that have the same coordinates along `own`: the
+  // elements that they shall, and what of it, at most, those ranks of some such
+  // set have already that lacks the most. REQUIRES: IsEven().
+  int64_t HeldTogether(AxisMask own) const;
+  int64_t FoundTogether(AxisMask own) const;
 
   // The axes on which it depends who needs what: those that cut a dim
   // differently before and after.
@@ -80,7 +90,6 @@ class Overlap {
     int size = 0;
   };
   struct Dim {
-    int dim = 0;
     int64_t extent = 0;
     CutList before;
     CutList after;
@@ -92,9 +101,33 @@ class Overlap {
     bool differs() const { return prefix < before.size || prefix < after.size; }
   };
 
+  // With even cuts, the coordinate along an axis is a digit of the index of
+  // each element that a rank holds: index / piece % size, where `piece` is what
+  // the cut leaves. How an old and a new such digit go together.
+  enum class Meeting {
+    kApart,    // all pairs of values occur equally often
+    kSame,     // one digit of one axis
+    kClash,    // at some coordinates the two pieces share no element
+    kUnclear,  // none of these
+  };
+  Meeting MeetingOf(int old_axis, int new_axis) const;
+  // How the cut by `old_axis` goes together with the new ones along `axes`: the
+  // worst of them, a clash being worst.
+  Meeting MeetingOf(const Dim& dim, int old_axis, AxisMask axes) const;
+  // Ranks that shall hold what new cuts along `held` leave of an even dim find
+  // one of so many equal parts of it along `own`, those that find the least;
+  // where this is not exact, one of more; 0 where they find nothing.
+  struct Parts {
+    int64_t count = 1;
+    bool is_exact = true;
+  };
+  Parts PartsOf(const Dim& dim, AxisMask own, AxisMask held) const;
+
   // The axes of `list` from one on.
   static AxisMask MaskOf(const CutList& list, int from);
-  Dim& DimOf(int dim, int64_t extent);
+  // The extent that the cuts leave at most; notes it for each.
+  int64_t Cut(const CutList& list, int64_t extent,
+              std::array<int64_t, kMaxMovingAxes>& pieces, bool& is_even) const;
   int64_t Size(const CutList& list, int i) const {
     return axis_sizes_[list.axes[i]];
   }
@@ -102,15 +135,19 @@ class Overlap {
   bool IsRegular(const Dim& dim, AxisMask own) const;
   Share Most(const Dim& dim) const;
   Share Least(const Dim& dim, AxisMask own) const;
+  // The smallest piece that list[from..] cuts an extent into.
+  int64_t LeastPiece(const CutList& list, int from, int64_t extent) const;
   Share FoundAt(const Dim& dim, const PackedCoords& coords, AxisMask own) const;
   // Of the pieces that list[from..] cuts an extent into, those with `coords`
   // along `own`, cut down to [begin, end): elements, and how many are left.
   Share CutDown(const CutList& list, int from, int64_t extent, int64_t begin,
                 int64_t end, const PackedCoords& coords, AxisMask own) const;
 
-  std::array<int64_t, kMaxMovingAxes> axis_sizes_ = {};
-  absl::InlinedVector<Dim, 4> dims_;  // those that are cut
-  int64_t whole_ = 1;                 // the product of the others' extents
+  absl::Span<const int64_t> axis_sizes_;
+  // By axis, what its cut leaves of the dim, at most.
+  std::array<int64_t, kMaxMovingAxes> old_pieces_;
+  std::array<int64_t, kMaxMovingAxes> new_pieces_;
+  absl::InlinedVector<Dim, 4> dims_;
 };
 
 }  // namespace tessera::internal

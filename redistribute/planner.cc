@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/redistribute/crossing.h"
@@ -78,10 +79,7 @@ class Search {
  public:
   Search(const LayoutGraph& graph, const PackedLayout& source,
          const PackedLayout& target)
-      : graph_(graph),
-        source_(source),
-        target_(target),
-        last_(graph.FilledTo(target)) {}
+      : graph_(graph), source_(source), target_(target) {}
 
   // Of the ways whose steps need at most that much workspace; empty if there
   // are none. REQUIRES: source != target.
@@ -114,13 +112,17 @@ class Search {
     }
   };
 
-  struct Node {
+  // From the source.
+  struct Way {
+    int64_t cost = std::numeric_limits<int64_t>::max();  // time, or workspace
+    int steps = std::numeric_limits<int>::max();
+    int parent = -1;  // the node before the last edge
+    Edge edge = {};   // the last
+  };
+  struct Node : Way {  // the best known
     State state = {};
-    int64_t cost = 0;   // time, or the most workspace
     int64_t bound = 0;  // on the cost of the rest
-    int steps = 0;
-    int parent = -1;
-    Edge edge = {};  // from the parent
+    LayoutGraph::LeastEdge least_edge = {};
   };
 
   // The order of the search: bound on the whole cost, steps, then which node
@@ -135,18 +137,30 @@ class Search {
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
+  // A layout that an exchange may lead to.
+  struct Stop {
+    PackedLayout layout;
+    int64_t rest;   // a bound on the cost of the way from there
+    int64_t bound;  // on that of an exchange to it and the way from there
+  };
+
   bool has_limit() const { return max_workspace_.has_value(); }
 
   std::vector<Edge> Path() {
-    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace}, {});
+    last_stops_ = StopsAt(graph_.FilledTo(target_));
+    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace},
+          {.cost = 0, .steps = 0});
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
       const Node& node = nodes_[entry.node];
-      if (node.cost != entry.cost) continue;  // a better way was found
-      if (node.steps != entry.steps) continue;
-      if (IsGoal(node.state)) return PathEndingAt(entry.node);
-      Expand(entry.node);
+      const bool is_void =  // a better way was found
+          node.cost != entry.cost || node.steps != entry.steps;
+      if (!is_void) {
+        if (IsGoal(node.state)) return PathEndingAt(entry.node);
+        Expand(entry.node);
+      }
+      TryFirstStops();
     }
     return {};
   }
@@ -159,44 +173,62 @@ class Search {
   void Expand(int at) {
     // Copied, for Follow may move the nodes.
     const PackedLayout layout = nodes_[at].state.layout;
-    graph_.EdgesFrom(layout, edges_);
-    for (const Edge& edge : edges_) Follow(at, edge);
+    graph_.UnpricedEdgesFrom(layout, edges_);
+    for (Edge& edge : edges_) Try(at, edge);
     if (!graph_.MayExchange(layout)) return;
-    for (const PackedLayout& last : last_) {
-      FollowExchange(at, last);
+    for (const Stop& stop : last_stops_) {
+      if (Sum(nodes_[at].cost, stop.bound) > BestCost()) break;
+      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      Try(at, edge);
     }
-    if (nodes_[at].parent < 0) ExchangeToAny(at);
+    if (nodes_[at].parent < 0) first_stops_ = StopsAt(graph_.AllExchangeable());
   }
 
-  // The nearest to the target first: they are most likely to make others not
-  // worth looking at.
-  void ExchangeToAny(int at) {
-    struct Stop {
-      PackedLayout layout;
-      int64_t rest;  // a bound on the way from there
-    };
+  // The layouts from which the way to the target may be short, in the order of
+  // bounds.
+  std::vector<Stop> StopsAt(absl::Span<const PackedLayout> layouts) const {
     std::vector<Stop> stops;
-    for (const PackedLayout& to : graph_.AllExchangeable()) {
-      const Stop stop = {to, Bound(to)};
-      if (!IsTooFar(graph_.LeastExchangeTime(), stop.rest)) {
-        stops.push_back(stop);
-      }
+    for (const PackedLayout& layout : layouts) {
+      const int64_t rest = Bound(layout);
+      const int64_t exchange =
+          counts_workspace_ ? 0 : graph_.LeastEdgeTo(layout).communicating;
+      const int64_t bound = Sum(exchange, rest);
+      if (bound <= BestCost()) stops.push_back({layout, rest, bound});
     }
     absl::c_stable_sort(
-        stops, [](const Stop& a, const Stop& b) { return a.rest < b.rest; });
-    for (const Stop& stop : stops) {
-      const int64_t exchange = graph_.LeastTime(source_, stop.layout);
-      if (!IsTooFar(exchange, stop.rest)) FollowExchange(at, stop.layout);
-    }
-  }
-  bool IsTooFar(int64_t first, int64_t rest) const {
-    return !counts_workspace_ && Sum(first, rest) > BestCost();
+        stops, [](const Stop& a, const Stop& b) { return a.bound < b.bound; });
+    return stops;
   }
 
-  void FollowExchange(int at, const PackedLayout& to) {
-    if (const auto edge = graph_.Exchange(nodes_[at].state.layout, to)) {
-      Follow(at, *edge);
+  // Exchanges may lead from the source to anywhere. Those layouts are tried
+  // once the search has come as far as they are.
+  void TryFirstStops() {
+    for (; next_stop_ < first_stops_.size(); ++next_stop_) {
+      const Stop& stop = first_stops_[next_stop_];
+      if (!queue_.empty() && stop.bound > queue_.top().bound) return;
+      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      if (!graph_.Price(source_, edge)) continue;
+      if (counts_workspace_ ||
+          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+        Follow(0, edge);
+      }
     }
+  }
+
+  // Prices an edge from a node and takes it, if that may be of use.
+  void Try(int at, Edge& edge) {
+    if (!has_limit() && !MayHelp(at, edge)) return;
+    if (graph_.Price(nodes_[at].state.layout, edge)) Follow(at, edge);
+  }
+
+  // Whether an edge, as cheap as it can be, is on a way to its end that is
+  // better than those known, and may be part of one to the target.
+  bool MayHelp(int at, const Edge& edge) {
+    const Node& to = nodes_[NodeOf({edge.after, Place::kWorkspace})];
+    const int64_t cost = Sum(nodes_[at].cost, to.least_edge.For(edge.kind));
+    const int steps = nodes_[at].steps + 1;
+    return std::tie(cost, steps) < std::tie(to.cost, to.steps) &&
+           Sum(cost, to.bound) <= BestCost();
   }
 
   // Takes an edge from a node to wherever it may leave the value.
@@ -240,31 +272,31 @@ class Search {
 
   // Notes a way to a state, if it is the first or better than those known, and
   // may be part of a better way to the target than those known.
-  void Reach(const State& state, Node node) {
-    if (node.cost > BestCost()) return;
-    const auto [entry, is_new] =
-        index_.try_emplace(state, static_cast<int>(nodes_.size()));
-    const int at = entry->second;
-    node.state = state;
-    if (is_new) {
-      node.bound = Bound(state.layout);
-      nodes_.push_back(node);
-    } else if (std::tie(node.cost, node.steps) <
-               std::tie(nodes_[at].cost, nodes_[at].steps)) {
-      node.bound = nodes_[at].bound;
-      nodes_[at] = node;
-    } else {
+  void Reach(const State& state, const Way& way) {
+    const int at = NodeOf(state);
+    Node& node = nodes_[at];
+    const int64_t bound = Sum(way.cost, node.bound);
+    if (bound > BestCost()) return;
+    if (std::tie(way.cost, way.steps) >= std::tie(node.cost, node.steps)) {
       return;
     }
+    static_cast<Way&>(node) = way;
     if (IsGoal(state)) best_ = at;
-    Push({.bound = Sum(node.cost, node.bound),
-          .steps = node.steps,
-          .node = at,
-          .cost = node.cost});
+    queue_.push(
+        {.bound = bound, .steps = way.steps, .node = at, .cost = way.cost});
   }
 
-  void Push(const Entry& entry) {
-    if (entry.bound <= BestCost()) queue_.push(entry);
+  // The node of a state, to which there may be no way yet.
+  int NodeOf(const State& state) {
+    const auto [entry, is_new] =
+        index_.try_emplace(state, static_cast<int>(nodes_.size()));
+    if (is_new) {
+      Node& node = nodes_.emplace_back();
+      node.state = state;
+      node.bound = Bound(state.layout);
+      node.least_edge = graph_.LeastEdgeTo(state.layout);
+    }
+    return entry->second;
   }
 
   int64_t BestCost() const {
@@ -277,8 +309,9 @@ class Search {
 
   std::vector<Edge> PathEndingAt(int at) const {
     std::vector<Edge> path;
-    for (; nodes_[at].parent >= 0; at = nodes_[at].parent) {
+    for (int parent; (parent = nodes_[at].parent) >= 0; at = parent) {
       path.push_back(nodes_[at].edge);
+      graph_.AddAxes(nodes_[parent].state.layout, path.back());
     }
     absl::c_reverse(path);
     return path;
@@ -287,13 +320,15 @@ class Search {
   const LayoutGraph& graph_;
   const PackedLayout source_;
   const PackedLayout target_;
-  const std::vector<PackedLayout> last_;  // that exchanges lead to
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
   int best_ = -1;  // the node of the target, once there is one
   absl::flat_hash_map<State, int> index_;  // into nodes_
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
+  std::vector<Stop> first_stops_;  // of exchanges from the source
+  size_t next_stop_ = 0;
+  std::vector<Stop> last_stops_;  // of exchanges from anywhere
   std::vector<Edge> edges_;
 };
 

@@ -33,6 +33,14 @@ class Rate {
         std::min<__int128>(rounded_up, std::numeric_limits<int64_t>::max()));
   }
 
+  // As TimeFor, but rounded down.
+  int64_t LeastTimeFor(int64_t bytes) const {
+    if (const auto time = CheckedMul(bytes, numerator_)) {
+      return *time / denominator_;
+    }
+    return TimeFor(bytes) - 1;
+  }
+
  private:
   static constexpr int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 

@@ -135,6 +135,14 @@ PackedLayout WithoutMinorCuts(const PackedLayout& layout, AxisMask axes) {
   return result;
 }
 
+// `layout` with R in place of P: ranks hold the same elements.
+PackedLayout WithoutPartial(PackedLayout layout) {
+  for (AxisState& state : layout) {
+    if (state.is_partial()) state = AxisState();
+  }
+  return layout;
+}
+
 bool HasPartial(const PackedLayout& layout) {
   return absl::c_any_of(layout, [](AxisState s) { return s.is_partial(); });
 }
@@ -491,6 +499,7 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
   absl::flat_hash_set<uint64_t> known;
   // Each axis in turn, until no new layout comes up: any may be filled last.
   for (size_t at = 0; at < found.size(); ++at) {
+    if (found.size() > kMaxFilled) return {WithoutPartial(to)};
     const PackedLayout layout = found[at];
     const auto add = [&](const PackedLayout& before) {
       const bool is_new = known.insert(std::bit_cast<uint64_t>(before)).second;
@@ -522,7 +531,7 @@ size_t LayoutGraph::NumExchangeable() const {
 }
 
 std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
-  if (NumExchangeable() > kMaxWaypoints) return {};
+  if (NumExchangeable() > kMaxFromSource) return {};
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
   for (int i = 0; i < num_axes(); ++i) {

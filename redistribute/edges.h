@@ -124,7 +124,12 @@ class LayoutGraph {
  public:
   // Coordinates tried one by one to price a step exactly.
   static constexpr int64_t kMaxRanksTried = 64;
-  static constexpr size_t kMaxWaypoints = 20'000;
+  // More layouts than that are too many for exchanges between any two, and for
+  // exchanges from the source to any; more that are filled to the target are
+  // too many to try.
+  static constexpr size_t kMaxFromEverywhere = 64;
+  static constexpr size_t kMaxFromSource = 20'000;
+  static constexpr size_t kMaxFilled = 256;
   // A reduce-scatter over that many axes may leave them in any order.
   static constexpr int kMaxAxesPermuted = 3;
 
@@ -174,10 +179,11 @@ class LayoutGraph {
   std::optional<Edge> Exchange(const PackedLayout& from,
                                const PackedLayout& to) const;
   // Those from which fills and scales alone, if anything, lead to `to`, in a
-  // fixed order.
+  // fixed order; of more than kMaxFilled only the one with R in place of P.
   std::vector<PackedLayout> FilledTo(const PackedLayout& to) const;
-  // All that exchanges lead to, in a fixed order; none if there are more than
-  // kMaxWaypoints.
+  // How many layouts exchanges lead to; all of them, in a fixed order; none if
+  // there are more than kMaxFromSource.
+  size_t NumExchangeable() const;
   std::vector<PackedLayout> AllExchangeable() const;
 
   // No way from `from` to `to` takes less time than this.
@@ -223,7 +229,6 @@ class LayoutGraph {
   void MoveEdges(const PackedLayout& from, int i,
                  std::vector<Edge>& edges) const;
 
-  size_t NumExchangeable() const;
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The largest extent per dim of what a rank holds.
   Dims LocalExtents(const PackedLayout& packed) const;

@@ -145,9 +145,14 @@ class Search {
   };
 
   bool has_limit() const { return max_workspace_.has_value(); }
+  // True if exchanges lead from any layout to any other.
+  bool AreFew() const {
+    return graph_.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere;
+  }
 
   std::vector<Edge> Path() {
-    last_stops_ = StopsAt(graph_.FilledTo(target_));
+    stops_ =
+        StopsAt(AreFew() ? graph_.AllExchangeable() : graph_.FilledTo(target_));
     Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace},
           {.cost = 0, .steps = 0});
     while (!queue_.empty()) {
@@ -176,12 +181,14 @@ class Search {
     graph_.UnpricedEdgesFrom(layout, edges_);
     for (Edge& edge : edges_) Try(at, edge);
     if (!graph_.MayExchange(layout)) return;
-    for (const Stop& stop : last_stops_) {
+    for (const Stop& stop : stops_) {
       if (Sum(nodes_[at].cost, stop.bound) > BestCost()) break;
       Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
       Try(at, edge);
     }
-    if (nodes_[at].parent < 0) first_stops_ = StopsAt(graph_.AllExchangeable());
+    if (nodes_[at].parent < 0 && !AreFew()) {
+      first_stops_ = StopsAt(graph_.AllExchangeable());
+    }
   }
 
   // The layouts from which the way to the target may be short, in the order of
@@ -328,7 +335,7 @@ class Search {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   std::vector<Stop> first_stops_;  // of exchanges from the source
   size_t next_stop_ = 0;
-  std::vector<Stop> last_stops_;  // of exchanges from anywhere
+  std::vector<Stop> stops_;  // of exchanges from anywhere
   std::vector<Edge> edges_;
 };
 

@@ -18,6 +18,9 @@ using internal::LayoutGraph;
 // Far enough from the limit for two of them to be added.
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max() / 4;
 
+// Of so many layouts without Partial, exchanges lead from any to any other.
+constexpr int64_t kFew = 64;
+
 using Costs = std::vector<std::vector<int64_t>>;
 
 // The cheapest ways along any number of edges.
@@ -107,6 +110,9 @@ std::vector<std::vector<int64_t>> CheapestCosts(
     }
   }
 
+  const auto partial_free = absl::c_count_if(
+      layouts, [](const Layout& layout) { return !layout.HasPartial(); });
+  if (partial_free <= kFew) steps = Cheaper(steps, exchanges);
   const Costs ways = Closure(steps);
   // An exchange to anywhere first, or none; one that only fills follow last.
   const Costs begun = Cheaper(ways, Then(exchanges, ways));

@@ -33,20 +33,15 @@ class Plans {
     }
   }
 
-  // Expects that no way round costs less than `share` of the plan from a source
-  // for which `counts` is true.
-  template <typename Counts>
-  void ExpectNoShortCut(double share, Counts counts) const {
+  // Expects that no way round is cheaper than the plan.
+  void ExpectNoShortCut() const {
     const size_t n = layouts_.size();
     for (size_t from = 0; from < n; ++from) {
-      if (!counts(layouts_[from])) continue;
       for (size_t via = 0; via < n; ++via) {
         for (size_t to = 0; to < n; ++to) {
           const Plan& direct = plans_[from][to];
-          const int64_t way_round =
-              plans_[from][via].time_ps() + plans_[via][to].time_ps();
-          ASSERT_GE(static_cast<double>(way_round),
-                    share * static_cast<double>(direct.time_ps()))
+          ASSERT_LE(direct.time_ps(),
+                    plans_[from][via].time_ps() + plans_[via][to].time_ps())
               << direct << "\nround " << plans_[from][via] << "\nand "
               << plans_[via][to];
         }
@@ -68,54 +63,22 @@ std::vector<Topology> Topologies() {
 
 // Mesh and tensor.
 class TriangleTest
-    : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
- protected:
-  template <typename Counts>
-  void Check(double share, Counts counts) const {
-    const auto& [mesh, meta] = GetParam();
-    for (const Topology& topology : Topologies()) {
-      SCOPED_TRACE(topology.ToJson());
-      const Plans plans(AllLayouts(TensorMeta::Parse(meta).value(),
-                                   DeviceMesh::Parse(mesh).value(),
-                                   {ReduceOp::kSum, ReduceOp::kAvg}),
-                        topology);
-      plans.ExpectNoShortCut(share, counts);
-    }
+    : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(TriangleTest, HoldsForAllTriples) {
+  const auto& [mesh, meta] = GetParam();
+  for (const Topology& topology : Topologies()) {
+    SCOPED_TRACE(topology.ToJson());
+    const Plans plans(AllLayouts(TensorMeta::Parse(meta).value(),
+                                 DeviceMesh::Parse(mesh).value(),
+                                 {ReduceOp::kSum, ReduceOp::kAvg}),
+                      topology);
+    plans.ExpectNoShortCut();
   }
-};
-
-class EvenTriangleTest : public TriangleTest {};
-
-TEST_P(EvenTriangleTest, HoldsForAllTriples) {
-  Check(1, [](const Layout&) { return true; });
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sizes, EvenTriangleTest,
-    ::testing::Combine(::testing::Values("x=2,y=2"),
-                       ::testing::Values("f32[16,16]", "f32[512,512]",
-                                         "f32[16384,16384]")));
-
-class UnevenTriangleTest : public TriangleTest {};
-
-TEST_P(UnevenTriangleTest, HoldsForAllTriplesWithinAThousandth) {
-  Check(0.999, [](const Layout&) { return true; });
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, UnevenTriangleTest,
-    ::testing::Combine(::testing::Values("x=2,y=2"),
-                       ::testing::Values("f32[5,51]", "f32[513,511]",
-                                         "f32[16383,16385]")));
-
-class FromNoPartialTest : public TriangleTest {};
-
-TEST_P(FromNoPartialTest, HoldsForAllTriples) {
-  Check(1, [](const Layout& source) { return !source.HasPartial(); });
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, FromNoPartialTest,
+    Sizes, TriangleTest,
     ::testing::Combine(::testing::Values("x=2,y=2", "x=2,y=3", "x=4,y=2"),
                        ::testing::Values("f32[16,16]", "f32[5,51]",
                                          "f32[512,512]", "f32[513,511]",

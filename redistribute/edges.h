@@ -63,7 +63,7 @@ struct Edge {
 //   RS    P(op)   S(d)    always (+)               (n-1)*M   n-1       n-1
 //   AG    S(d)    R       minor-most               (b)       n-1       n-1
 //   A2A   S(d)    S(e)    minor-most, e != d (+)   (c)       n-1       n-1
-//   XC    any     any     no Partial               (d)       (d)       (d)
+//   XC    any     any     no Partial (e)           (d)       (d)       (d)
 //
 //   minor-most  the axes are the last in the cutting order of d
 //   (+)         the axes become the last in the cutting order of the new dim
@@ -76,14 +76,22 @@ struct Edge {
 //        there already
 //   (d)  what of a rank's new piece it did not have; the pieces that this comes
 //        in, one message and one hop for each
+//   (e)  and some rank needs something of another. Of at most
+//        kMaxFromEverywhere layouts without Partial, which is all there are on
+//        two mesh axes, from any to any other. Of more, from any to the target,
+//        or to what FI and SC alone turn into the target (or, if these are more
+//        than kMaxFilled, the one with R in place of P); to any that differs
+//        from it only in where one axis is; and from the source to any other
+//        (of at most kMaxFromSource). So there is always a direct way, and what
+//        is left out are stops on the way that only an exchange leads to.
 //
 // Several axes. The local steps take one axis each. AR and RS take any axes
 // that are P of the same op. RS cuts in mesh-axis order; of two or three axes,
 // in any order. AG and A2A take the last axes of a cutting order, and leave
 // them in this order; A2A of more than kMaxRanksTried coordinates only where
 // they cut both dims evenly (an exchange does what is left out). Whether one
-// launch over all axes or several in turn are cheaper is for the search to
-// find.
+// launch over all axes or several in turn are cheaper, and so hierarchical
+// reductions, is for the search to find.
 //
 // Time:
 //
@@ -102,16 +110,19 @@ struct Edge {
 // An exchange gets each piece from a rank that has the receiver's own
 // coordinates along all axes that do not cut the tensor before: no replica is
 // nearer. Received and messages are each the most over all ranks, the time is
-// that of the rank for which it is longest. They are exact where
-//   * all cuts are even, and of the old and the new piece of each dim one
-//     divides the other; or
-//   * the axes that cut a dim otherwise before than after have no more than
-//     kMaxRanksTried coordinates together.
-// Else no rank receives more, longer, or from more ranks: the largest new piece
-// is set against the least that any rank has of one.
+// that of the rank for which it is longest. They are exact where the axes that
+// cut a dim otherwise before than after have no more than kMaxRanksTried
+// coordinates together. Beyond, where all cuts are even, and of the old and the
+// new piece of each dim one divides the other, received and messages are exact,
+// and so is the time where all links are alike; else no rank receives more,
+// longer, or from more ranks: the largest new piece is set against the least
+// that any rank has of one.
 //
-// Workspace: of a communicating step the pieces before and after, unless they
-// are the source or the target, of others what StorageOfSteps says.
+// Workspace: the piece before, where it lies in a buffer of its own, and the
+// piece after, where it goes to a new one. Neither is the case for source and
+// target, see StorageOfSteps: slices of the source are views of it, AR, SC and
+// FI from R work in place, and the last step that changes what ranks hold
+// writes to the target.
 //
 // Axes of size 1 and ragged cuts stay as they are. Beside a ragged cut Shard
 // placements stay too, so that every layout gives a rank the same elements;
@@ -124,9 +135,7 @@ class LayoutGraph {
  public:
   // Coordinates tried one by one to price a step exactly.
   static constexpr int64_t kMaxRanksTried = 64;
-  // More layouts than that are too many for exchanges between any two, and for
-  // exchanges from the source to any; more that are filled to the target are
-  // too many to try.
+  // See (e).
   static constexpr size_t kMaxFromEverywhere = 64;
   static constexpr size_t kMaxFromSource = 20'000;
   static constexpr size_t kMaxFilled = 256;

@@ -77,13 +77,14 @@ struct Edge {
 //   (d)  what of a rank's new piece it did not have; the pieces that this comes
 //        in, one message and one hop for each
 //   (e)  and some rank needs something of another. Of at most
-//        kMaxFromEverywhere layouts without Partial, which is all there are on
-//        two mesh axes, from any to any other. Of more, from any to the target,
-//        or to what FI and SC alone turn into the target (or, if these are more
-//        than kMaxFilled, the one with R in place of P); to any that differs
-//        from it only in where one axis is; and from the source to any other
-//        (of at most kMaxFromSource). So there is always a direct way, and what
-//        is left out are stops on the way that only an exchange leads to.
+//        kMaxFromEverywhere layouts without Partial (two mesh axes and six
+//        tensor dims, say), from any to any other. Of more, from any to the
+//        target, or to what FI and SC alone turn into the target (or, if these
+//        are more than kMaxFilled, the one with R in place of P); to any that
+//        differs from it only in where one axis is; and from the source to any
+//        other (of at most kMaxFromSource). So there is always a direct way,
+//        and what is left out are stops on the way that only an exchange leads
+//        to.
 //
 // Several axes. The local steps take one axis each. AR and RS take any axes
 // that are P of the same op. RS cuts in mesh-axis order; of two or three axes,

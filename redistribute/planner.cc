@@ -79,7 +79,11 @@ class Search {
  public:
   Search(const LayoutGraph& graph, const PackedLayout& source,
          const PackedLayout& target)
-      : graph_(graph), source_(source), target_(target) {}
+      : graph_(graph), source_(source), target_(target) {
+    nodes_.reserve(kFewNodes);
+    index_.reserve(kFewNodes);
+    edges_.reserve(kFewNodes);
+  }
 
   // Of the ways whose steps need at most that much workspace; empty if there
   // are none. REQUIRES: source != target.
@@ -97,6 +101,9 @@ class Search {
   }
 
  private:
+  // Enough for most searches on two mesh axes.
+  static constexpr size_t kFewNodes = 32;
+
   // Where the value lies. Without a limit all of it counts as workspace.
   enum class Place : uint8_t { kSource, kWorkspace, kTarget };
 

@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+
 namespace tessera::internal {
 
 Layout WithoutUnitAxes(const Layout& layout) {
   const auto is_unit = [&](int axis) {
     return layout.mesh().axis(axis).size == 1;
   };
+  const bool has_unit_axes =
+      absl::c_any_of(layout.mesh().axes(),
+                     [](const MeshAxis& axis) { return axis.size == 1; });
+  if (!has_unit_axes) return layout;
   Placements placements(layout.placements().begin(), layout.placements().end());
   for (int axis = 0; axis < layout.mesh().num_axes(); ++axis) {
     if (is_unit(axis) && !placements[axis].is_ragged()) {

@@ -149,7 +149,7 @@ TEST(OverlapTest, NoRankNeedsMore) {
 TEST(OverlapTest, SomeRankOfARegularOneNeedsThatMuch) {
   SeededRandom random;
   int regular = 0;
-  for (int n = 0; n < kWorlds; ++n) {
+  for (int n = 0; regular < kWorlds / 10; ++n) {
     const World world = RandomWorld(random);
     const Overlap overlap = world.ToOverlap();
     const AxisMask near = random() & 7;
@@ -166,13 +166,12 @@ TEST(OverlapTest, SomeRankOfARegularOneNeedsThatMuch) {
         }))
         << "world " << n << " near " << near << " nearer " << nearer;
   }
-  EXPECT_GT(regular, kWorlds / 10);
 }
 
 TEST(OverlapTest, BoundsWhatRanksFindTogether) {
   SeededRandom random;
   int even = 0;
-  for (int n = 0; n < kWorlds / 10; ++n) {
+  for (int n = 0; even < kWorlds / 50; ++n) {
     const World world = RandomWorld(random);
     const Overlap overlap = world.ToOverlap();
     if (!overlap.IsEven()) continue;
@@ -189,7 +188,6 @@ TEST(OverlapTest, BoundsWhatRanksFindTogether) {
     EXPECT_GE(overlap.FoundTogether(own), least)
         << "world " << n << " own " << own;
   }
-  EXPECT_GT(even, kWorlds / 100);
 }
 
 // Of [S(0)[1], S(0)[0]] each rank of a pair along axis 1 holds every other part

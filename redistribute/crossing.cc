@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,11 +52,6 @@ std::vector<Layout> WithoutPartial(const Layout& layout) {
     result.push_back(WithForPartial(layout, Placement::Shard(dim)));
   }
   return result;
-}
-
-bool IsSlower(const Link& a, const Link& b) {
-  return std::tuple(a.bytes_per_second, -a.latency_ps) <
-         std::tuple(b.bytes_per_second, -b.latency_ps);
 }
 
 // The parts that the Shard axes of `layout` cut `dim` into.

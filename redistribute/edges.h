@@ -31,15 +31,6 @@ struct Cost {
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
-// Some packed axes, in order: a small vector that is copied like a number.
-struct AxisList {
-  std::array<uint8_t, kMaxMovingAxes> axes = {};
-  uint8_t size = 0;
-
-  void push_back(int axis) { axes[size++] = static_cast<uint8_t>(axis); }
-  absl::Span<const uint8_t> span() const { return {axes.data(), size}; }
-};
-
 struct Edge {
   StepKind kind = StepKind::kRelabel;
   AxisList axes = {};  // packed
@@ -130,6 +121,9 @@ struct Edge {
 // of the steps only FI from R, SC and AR are left.
 //
 // Received counts elements. Values that do not fit int64 become its greatest.
+//
+// Which edges there are is in edges.cc, what they cost in edge_costs.cc, the
+// bound that the search goes by in least_time.cc.
 //
 // Value type; thread-safe.
 class LayoutGraph {

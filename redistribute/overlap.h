@@ -20,11 +20,6 @@ struct Share {
   friend bool operator==(const Share&, const Share&) = default;
 };
 
-// Sets of packed axes.
-using AxisMask = uint32_t;
-inline constexpr AxisMask kNoAxes = 0;
-inline constexpr AxisMask kAllAxes = (AxisMask{1} << kMaxMovingAxes) - 1;
-
 // One coordinate per packed axis.
 using PackedCoords = std::array<int64_t, kMaxMovingAxes>;
 

@@ -3,7 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/types/span.h"
 #include "tessera/tensor/reduce_op.h"
 
 namespace tessera::internal {
@@ -56,6 +59,133 @@ inline constexpr int kMaxMovingAxes = AxisState::kMaxPositions;
 
 // One entry per axis that a LayoutGraph moves; R behind the last.
 using PackedLayout = std::array<AxisState, kMaxMovingAxes>;
+
+// Sets of packed axes.
+using AxisMask = uint32_t;
+inline constexpr AxisMask kNoAxes = 0;
+inline constexpr AxisMask kAllAxes = (AxisMask{1} << kMaxMovingAxes) - 1;
+
+// Some packed axes, in order: a small vector that is copied like a number.
+struct AxisList {
+  std::array<uint8_t, kMaxMovingAxes> axes = {};
+  uint8_t size = 0;
+
+  void push_back(int axis) { axes[size++] = static_cast<uint8_t>(axis); }
+  absl::Span<const uint8_t> span() const { return {axes.data(), size}; }
+};
+
+inline int CountShards(const PackedLayout& layout, int dim) {
+  return static_cast<int>(absl::c_count_if(
+      layout, [&](AxisState state) { return state.is_shard(dim); }));
+}
+
+inline bool IsMinorMost(const PackedLayout& layout, int i) {
+  return layout[i].position() + 1 == CountShards(layout, layout[i].dim());
+}
+
+inline AxisList SingleAxis(int i) {
+  AxisList list;
+  list.push_back(i);
+  return list;
+}
+
+inline AxisMask MaskOf(const AxisList& axes) {
+  AxisMask mask = kNoAxes;
+  for (int i : axes.span()) mask |= AxisMask{1} << i;
+  return mask;
+}
+
+// The axes of `mask`, in ascending order.
+inline AxisList AxesOf(AxisMask mask) {
+  AxisList list;
+  for (int i = 0; i < kMaxMovingAxes; ++i) {
+    if ((mask >> i & 1) != 0) list.push_back(i);
+  }
+  return list;
+}
+
+// The last `count` axes in the cutting order of `dim`.
+inline AxisList MinorAxes(const PackedLayout& layout, int dim, int count) {
+  const int first = CountShards(layout, dim) - count;
+  AxisList list;
+  list.size = static_cast<uint8_t>(count);
+  for (int i = 0; i < kMaxMovingAxes; ++i) {
+    if (!layout[i].is_shard(dim) || layout[i].position() < first) continue;
+    list.axes[layout[i].position() - first] = static_cast<uint8_t>(i);
+  }
+  return list;
+}
+
+inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
+                             AxisState state) {
+  PackedLayout result = layout;
+  for (int i : axes.span()) result[i] = state;
+  return result;
+}
+
+// `layout` with `axes` as the last that cut `dim`.
+// REQUIRES: none of them shards `dim`.
+inline PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
+                               int dim) {
+  PackedLayout result = layout;
+  int position = CountShards(layout, dim);
+  for (int i : axes.span()) result[i] = AxisState::Shard(dim, position++);
+  return result;
+}
+
+// `layout` with R along axis i.
+inline PackedLayout Without(const PackedLayout& layout, int i) {
+  PackedLayout result = layout;
+  const AxisState removed = std::exchange(result[i], AxisState());
+  for (AxisState& state : result) {
+    if (!removed.is_shard() || !state.is_shard(removed.dim())) continue;
+    if (state.position() < removed.position()) continue;
+    state = AxisState::Shard(state.dim(), state.position() - 1);
+  }
+  return result;
+}
+
+// `layout` with axis i at this place in the cutting order of `dim`.
+// REQUIRES: the axis is R.
+inline PackedLayout WithShardAt(const PackedLayout& layout, int i, int dim,
+                                int position) {
+  PackedLayout result = layout;
+  for (AxisState& state : result) {
+    if (!state.is_shard(dim) || state.position() < position) continue;
+    state = AxisState::Shard(dim, state.position() + 1);
+  }
+  result[i] = AxisState::Shard(dim, position);
+  return result;
+}
+
+// `layout` without the cuts by other axes than `axes` that come last.
+inline PackedLayout WithoutMinorCuts(const PackedLayout& layout,
+                                     AxisMask axes) {
+  PackedLayout result = layout;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int i = 0; i < kMaxMovingAxes; ++i) {
+      const bool goes = (axes >> i & 1) == 0 && result[i].is_shard() &&
+                        IsMinorMost(result, i);
+      if (!goes) continue;
+      result[i] = AxisState();
+      changed = true;
+    }
+  }
+  return result;
+}
+
+// `layout` with R in place of P: ranks hold the same elements.
+inline PackedLayout WithoutPartial(PackedLayout layout) {
+  for (AxisState& state : layout) {
+    if (state.is_partial()) state = AxisState();
+  }
+  return layout;
+}
+
+inline bool HasPartial(const PackedLayout& layout) {
+  return absl::c_any_of(layout, [](AxisState s) { return s.is_partial(); });
+}
 
 }  // namespace tessera::internal
 

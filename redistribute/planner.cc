@@ -26,10 +26,10 @@
 namespace tessera {
 namespace {
 
-using internal::AxisState;
 using internal::Edge;
 using internal::LayoutGraph;
 using internal::PackedLayout;
+using internal::WithoutPartial;
 using internal::WithoutUnitAxes;
 
 absl::Status CheckSameTensor(const Layout& source, const Layout& target) {
@@ -61,14 +61,6 @@ bool MovesRaggedCut(const Layout& source, const Layout& target) {
     if (counts && !SamePlacement(source, target, axis)) return true;
   }
   return false;
-}
-
-// Whether ranks hold the same elements, in the same places.
-PackedLayout RegionOf(PackedLayout layout) {
-  for (AxisState& state : layout) {
-    if (state.is_partial()) state = AxisState();
-  }
-  return layout;
 }
 
 // The shortest path from `source` to `target`: A* over layouts, whose distance
@@ -252,8 +244,9 @@ class Search {
       return;
     }
     const State from = nodes_[at].state;
-    const bool moves = RegionOf(from.layout) != RegionOf(edge.after);
-    const bool arrives = RegionOf(edge.after) == RegionOf(target_);
+    const bool moves =
+        WithoutPartial(from.layout) != WithoutPartial(edge.after);
+    const bool arrives = WithoutPartial(edge.after) == WithoutPartial(target_);
     const int64_t held =
         from.place == Place::kWorkspace ? graph_.PieceBytes(from.layout) : 0;
     if (from.place == Place::kTarget) {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "tessera/base/checked_math.h"
+#include "tessera/mesh/topology.h"
 
 namespace tessera::internal {
 
@@ -48,6 +50,12 @@ class Rate {
   int64_t numerator_ = 0;
   int64_t denominator_ = 1;
 };
+
+// By bandwidth, then by latency.
+inline bool IsSlower(const Link& a, const Link& b) {
+  return std::tuple(a.bytes_per_second, -a.latency_ps) <
+         std::tuple(b.bytes_per_second, -b.latency_ps);
+}
 
 }  // namespace tessera::internal
 

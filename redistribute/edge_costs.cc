@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "tessera/base/checked_math.h"
+#include "tessera/redistribute/edges.h"
+#include "tessera/tensor/index.h"
+
+namespace tessera::internal {
+namespace {
+
+int64_t Product(const Dims& extents) {
+  int64_t product = 1;
+  for (int64_t extent : extents) product *= extent;
+  return product;
+}
+
+int64_t HopsOf(StepKind kind, int64_t group_size) {
+  return kind == StepKind::kAllReduce ? 2 * (group_size - 1) : group_size - 1;
+}
+
+}  // namespace
+
+Dims LayoutGraph::LocalExtents(const PackedLayout& packed) const {
+  Dims extents = extents_;
+  // Nested cuts divide by the axes' sizes in turn, in whichever order: at
+  // coordinate 0 of every axis lies ceil(extent / product of the sizes).
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (!packed[i].is_shard()) continue;
+    int64_t& extent = extents[packed[i].dim()];
+    extent = CeilDiv(extent, axes_[i].size);
+  }
+  return extents;
+}
+
+int64_t LayoutGraph::LocalElements(const PackedLayout& packed) const {
+  return has_ragged_ ? ragged_elements_ : Product(LocalExtents(packed));
+}
+
+int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
+  int64_t elements = has_ragged_ ? ragged_elements_ : num_elements_;
+  for (int i = 0; i < num_axes(); ++i) {
+    if (packed[i].is_shard()) elements /= axes_[i].size;
+  }
+  return elements;
+}
+
+int64_t LayoutGraph::PieceBytes(const PackedLayout& packed) const {
+  return LocalElements(packed) * element_size_;
+}
+
+int64_t LayoutGraph::GroupSize(const AxisList& axes) const {
+  int64_t size = 1;
+  for (int i : axes.span()) size *= axes_[i].size;
+  return size;
+}
+
+void LayoutGraph::ForEachCoords(
+    const AxisList& axes,
+    absl::FunctionRef<void(const PackedCoords&)> visit) const {
+  PackedCoords coords = {};
+  int at = 0;
+  while (at < axes.size) {
+    visit(coords);
+    for (at = 0; at < axes.size; ++at) {
+      const int axis = axes.axes[at];
+      if (++coords[axis] < axes_[axis].size) break;
+      coords[axis] = 0;
+    }
+  }
+  if (axes.size == 0) visit(coords);
+}
+
+bool LayoutGraph::CutsEvenly(int64_t extent, const AxisList& axes) const {
+  return extent % GroupSize(axes) == 0;
+}
+
+int64_t LayoutGraph::NestedPiece(int64_t extent, const AxisList& axes,
+                                 const PackedCoords& coords) const {
+  for (int i : axes.span()) {
+    extent = CeilSplit(extent, axes_[i].size, coords[i]).size();
+  }
+  return extent;
+}
+
+int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
+                                      absl::Span<const uint8_t> axes) const {
+  if (axes.empty()) return extent;
+  // No part but the last is smaller than the first; cut again, a larger part
+  // may have the smaller pieces.
+  const int64_t size = axes_[axes[0]].size;
+  const auto least_of = [&](int64_t i) {
+    return LeastNestedPiece(CeilSplit(extent, size, i).size(), axes.subspan(1));
+  };
+  return std::min(least_of(0), least_of(size - 1));
+}
+
+int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
+                                   const AxisList& axes) const {
+  const auto exchanged = [&](const PackedCoords& coords) {
+    return (gathered - NestedPiece(gathered, axes, coords)) *
+           NestedPiece(cut, axes, coords);
+  };
+  if (gathered == 0 || cut == 0) return 0;
+  PackedCoords coords = {};
+  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
+    return exchanged(coords);
+  }
+  if (axes.size == 1) {
+    // What is missing grows with the coordinate, and the new piece shrinks: it
+    // is whole up to some coordinate, a remainder there, then empty.
+    const int axis = axes.axes[0];
+    const int64_t remainder =
+        std::min(cut / CeilDiv(cut, axes_[axis].size), axes_[axis].size - 1);
+    coords[axis] = remainder;
+    const int64_t at_remainder = exchanged(coords);
+    coords[axis] = std::max<int64_t>(remainder - 1, 0);
+    return std::max(at_remainder, exchanged(coords));
+  }
+  int64_t most = 0;
+  ForEachCoords(axes, [&](const PackedCoords& at) {
+    most = std::max(most, exchanged(at));
+  });
+  return most;
+}
+
+LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
+                                      const PackedLayout& after,
+                                      const AxisList& axes) const {
+  const int64_t n = GroupSize(axes);
+  switch (kind) {
+    case StepKind::kAllReduce: {
+      const int64_t elements = LocalElements(before);
+      const int64_t piece = CeilDiv(elements, n);
+      return {SaturatingAdd(elements, SaturatingMul(n - 2, piece)),
+              SaturatingMul(2, piece)};
+    }
+    case StepKind::kReduceScatter: {
+      const int64_t piece = LocalElements(after);
+      return {SaturatingMul(n - 1, piece), piece};
+    }
+    case StepKind::kAllGather: {
+      // No other rank has larger extents than the one at coordinate 0 of the
+      // other axes, and what is missing grows with each of them.
+      Dims extents = LocalExtents(after);
+      const int64_t gathered =
+          std::exchange(extents[before[axes.axes[0]].dim()], 1);
+      const int64_t others = Product(extents);
+      return {(gathered - LeastNestedPiece(gathered, axes.span())) * others,
+              NestedPiece(gathered, axes, {}) * others};
+    }
+    case StepKind::kAllToAll: {
+      Dims extents = LocalExtents(WithAxes(after, axes, AxisState()));
+      const int64_t gathered =
+          std::exchange(extents[before[axes.axes[0]].dim()], 1);
+      const int64_t cut = std::exchange(extents[after[axes.axes[0]].dim()], 1);
+      const int64_t others = Product(extents);
+      return {MostExchanged(gathered, cut, axes) * others,
+              NestedPiece(gathered, axes, {}) * NestedPiece(cut, axes, {}) *
+                  others};
+    }
+    case StepKind::kExchange:
+    case StepKind::kRelabel:
+    case StepKind::kSlice:
+    case StepKind::kFill:
+    case StepKind::kScale:
+      return {};
+  }
+  return {};
+}
+
+Cost LayoutGraph::LocalCost(const PackedLayout& after) const {
+  return {.time_ps = memory_rate_.TimeFor(PieceBytes(after))};
+}
+
+int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
+  int64_t latency = tiers_[tier].link.latency_ps;
+  if (latencies_descend_) return latency;
+  for (int i = 0; i < num_axes(); ++i) {
+    const Tier& other = tiers_[axes_[i].tier];
+    const bool counts =
+        (crossed >> i & 1) != 0 && axes_[i].tier > static_cast<int>(tier);
+    if (counts) latency = std::max(latency, other.link.latency_ps);
+  }
+  return latency;
+}
+
+Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
+                                 const PackedLayout& after,
+                                 const AxisList& axes) const {
+  const Load load = LoadOf(kind, before, after, axes);
+  const int64_t n = GroupSize(axes);
+  const int64_t hops_per_message = HopsOf(kind, n) / (n - 1);
+  const int64_t largest = SaturatingMul(load.largest_message, element_size_);
+  Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
+               .messages = n - 1,
+               .time_ps = launch_ps_};
+  const AxisMask crossed = MaskOf(axes);
+  int64_t bytes = cost.bytes_received;
+  int64_t within = n;  // ranks that no tier looked at so far separates
+  for (size_t tier = 0; tier < tiers_.size() && within > 1; ++tier) {
+    int64_t nearer = within;
+    for (int i : axes.span()) {
+      if (axes_[i].tier == static_cast<int>(tier)) nearer /= axes_[i].size;
+    }
+    const int64_t messages = within - nearer;
+    within = nearer;
+    if (messages == 0) continue;
+    const int64_t carried =
+        within == 1 ? bytes : std::min(bytes, SaturatingMul(messages, largest));
+    bytes -= carried;
+    const int64_t latency =
+        SaturatingMul(hops_per_message * messages, LatencyOf(tier, crossed));
+    cost.time_ps = SaturatingAdd(
+        cost.time_ps,
+        SaturatingAdd(latency, tiers_[tier].rate.TimeFor(carried)));
+  }
+  return cost;
+}
+
+Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
+  const AxisMask crossed = overlap.AxesLeft();
+  const AxisList decisive = AxesOf(overlap.DecisiveAxes());
+  absl::InlinedVector<Share, 2> found(tiers_.size());
+  const bool is_regular = absl::c_all_of(
+      tiers_, [&](const Tier& tier) { return overlap.IsRegular(tier.within); });
+  if (is_regular || GroupSize(decisive) > kMaxRanksTried) {
+    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+      found[tier] = overlap.Least(tiers_[tier].within);
+    }
+    return ExchangeCost(overlap.Most(), found, crossed);
+  }
+  Cost most;
+  ForEachCoords(decisive, [&](const PackedCoords& coords) {
+    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+      found[tier] = overlap.FoundAt(coords, tiers_[tier].within);
+    }
+    const Cost cost =
+        ExchangeCost(overlap.FoundAt(coords, kNoAxes), found, crossed);
+    most.bytes_received = std::max(most.bytes_received, cost.bytes_received);
+    most.messages = std::max(most.messages, cost.messages);
+    most.time_ps = std::max(most.time_ps, cost.time_ps);
+  });
+  return most;
+}
+
+Cost LayoutGraph::ExchangeCost(const Share& needed,
+                               absl::Span<const Share> found,
+                               AxisMask crossed) const {
+  Cost cost = {.time_ps = launch_ps_};
+  Share at_hand = needed;  // within the tiers looked at so far
+  for (size_t tier = 0; tier < found.size(); ++tier) {
+    const int64_t messages = at_hand.pieces - found[tier].pieces;
+    const int64_t bytes =
+        (at_hand.elements - found[tier].elements) * element_size_;
+    at_hand = found[tier];
+    cost.messages += messages;
+    cost.bytes_received += bytes;
+    const int64_t latency = SaturatingMul(messages, LatencyOf(tier, crossed));
+    cost.time_ps = SaturatingAdd(
+        cost.time_ps, SaturatingAdd(latency, tiers_[tier].rate.TimeFor(bytes)));
+  }
+  return cost;
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "tessera/base/checked_math.h"
+#include "tessera/redistribute/edges.h"
+
+namespace tessera::internal {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// The least sum of `count` factors of at least 2 with a product of at least
+// 2^`bits`.
+int64_t LeastSumOfFactors(int bits, int count) {
+  const int64_t product = int64_t{1} << bits;
+  const auto power = [](int64_t base, int exponent) {
+    int64_t result = 1;
+    for (int i = 0; i < exponent; ++i) result = SaturatingMul(result, base);
+    return result;
+  };
+  // The least factor that suffices, some of them then one smaller.
+  int64_t factor = int64_t{1} << (bits / count);
+  while (power(factor, count) < product) ++factor;
+  factor = std::max<int64_t>(factor, 2);
+  int smaller = 0;
+  while (factor > 2 && smaller < count &&
+         SaturatingMul(power(factor - 1, smaller + 1),
+                       power(factor, count - smaller - 1)) >= product) {
+    ++smaller;
+  }
+  return count * factor - smaller;
+}
+
+}  // namespace
+
+void LayoutGraph::AddBounds() {
+  for (const Axis& axis : axes_) {
+    num_ranks_ *= axis.size;
+    largest_axis_ = std::max(largest_axis_, axis.size);
+  }
+  all_halve_ =
+      !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
+      absl::c_all_of(extents_,
+                     [&](int64_t extent) { return extent % num_ranks_ == 0; });
+  for (Tier& tier : tiers_) {
+    for (int i = 0; i < num_axes(); ++i) {
+      if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
+    }
+  }
+  for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
+    least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits));
+  }
+}
+
+// What a rank shall hold depends on what other ranks hold. In a step in which
+// it gets m messages, the ranks that it knows of become m + 1 times as many.
+int64_t LayoutGraph::LeastLatency(int bits) const {
+  int64_t least = kMax;
+  // Once there is one hop a launch, more launches save nothing.
+  for (int launches = 1; launches <= bits; ++launches) {
+    const int64_t hops = LeastSumOfFactors(bits, launches) - launches;
+    least =
+        std::min(least, SaturatingAdd(SaturatingMul(launches, launch_ps_),
+                                      SaturatingMul(hops, least_latency_ps_)));
+  }
+  return least;
+}
+
+LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
+                                            const PackedLayout& to,
+                                            AxisMask axes) const {
+  Changes changes;
+  for (int i = 0; i < num_axes(); ++i) {
+    if ((axes >> i & 1) == 0) continue;
+    const int64_t size = axes_[i].size;
+    if (to[i].is_replicate()) changes.copies *= size;
+    if (!to[i].is_partial()) {
+      if (from[i].is_partial()) changes.addends *= size;
+    } else if (!from[i].is_partial()) {
+      changes.filled |= AxisMask{1} << i;
+      changes.sharers *= size;
+    } else {
+      changes.least_kept = std::min(changes.least_kept, size);
+      changes.keepers *= size;
+    }
+  }
+  return changes;
+}
+
+LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
+                                      AxisMask own) const {
+  if (has_ragged_) {
+    const Share all = {ragged_elements_, 1};
+    return {all, all};
+  }
+  if (overlap.IsRegular(own)) {
+    const Share most = overlap.Most();
+    return {most, overlap.Least(own), most.elements, overlap.MostFoundAtHome()};
+  }
+  const PackedCoords coords = overlap.NeedyRank();
+  return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
+}
+
+LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
+                                            const PackedLayout& from,
+                                            const PackedLayout& to,
+                                            AxisMask within,
+                                            AxisMask own) const {
+  if (has_ragged_) return NeedOf(overlap, own);
+  if (overlap.IsEven()) {
+    return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
+  }
+  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, within));
+  const PackedCoords coords = joined.NeedyRank();
+  return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
+}
+
+int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
+                                   int64_t ranks, bool is_refilled) const {
+  if (need.held.elements == 0) return 0;
+  // Whatever the way, addends - 1 receipts bring the addends of an element
+  // together, and one more makes each other copy; spread over all ranks.
+  const auto receipts = [&](int64_t addends, int64_t copies) {
+    const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
+    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
+  };
+  const bool is_reduced = changes.addends > 1;
+  const int64_t missing =
+      need.held.elements - (is_reduced ? 0 : need.found.elements);
+  int64_t sharers = SaturatingMul(ranks, changes.sharers);
+  if (is_refilled) {
+    sharers = SaturatingMul(sharers, changes.keepers);
+    return std::max(missing / sharers, receipts(changes.least_kept, 1));
+  }
+  const int64_t received = missing / sharers;
+  return is_reduced
+             ? std::max(received, receipts(changes.addends, changes.copies))
+             : received;
+}
+
+int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
+                                   const Fills& fills) const {
+  const auto time = [&](int64_t elements) {
+    int64_t sum = best_rate_.LeastTimeFor((elements - counted) * element_size_);
+    int64_t least = fills.least_written;
+    int64_t piece = fills.held;
+    for (int i = 0; i < fills.count; ++i) {
+      const int64_t written = std::max(piece - elements, least);
+      sum = SaturatingAdd(sum,
+                          memory_rate_.LeastTimeFor(written * element_size_));
+      least = 0;
+      piece /= largest_axis_;
+    }
+    return sum;
+  };
+  // Its minimum is where one of the fills stops to write less.
+  int64_t least = time(received);
+  int64_t turn = fills.held - fills.least_written;
+  int64_t piece = fills.held;
+  for (int i = 0; i < fills.count && piece > received; ++i) {
+    if (turn > received) least = std::min(least, time(turn));
+    piece /= largest_axis_;
+    turn = piece;
+  }
+  return least;
+}
+
+int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
+  const Changes& changes = ends.changes;
+  const Need& need = ends.need;
+  const bool all_alike = need.everywhere > 0;
+  const int64_t held =
+      all_alike ? need.everywhere
+                : std::min(need.held.elements, AverageElements(ends.to));
+  const Fills fills = {
+      .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
+      .held = held,
+      .least_written =
+          held / (num_ranks_ / (changes.sharers * changes.keepers))};
+  int64_t least =
+      LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
+  // What ranks receive on average; the sharers of an element as many as one.
+  int64_t everywhere = 0;
+  if (!is_refilled) {
+    everywhere = changes.addends > 1
+                     ? need.everywhere / changes.sharers
+                     : need.everywhere / changes.sharers - need.found_at_home;
+  }
+  // What has to cross slower links: ranks that only faster ones separate count
+  // as one, and share it.
+  for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
+    const Tier& tier = tiers_[i];
+    const Changes slow = ChangesOf(ends.from, ends.to, tier.within);
+    const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
+                                    tier.within, tier.within & ~slow.filled);
+    const bool refills_slow = is_refilled && slow.keepers > 1;
+    const int64_t share =
+        LeastReceived(group, slow, tier.sharers, refills_slow);
+    const int64_t time =
+        SaturatingAdd(tier.rate.LeastTimeFor(share * element_size_),
+                      LeastTransfer(std::max(share, everywhere), share,
+                                    all_alike ? fills : Fills()));
+    least = std::max(least, time);
+  }
+  return least;
+}
+
+int64_t LayoutGraph::LeastTime(const PackedLayout& from,
+                               const PackedLayout& to) const {
+  const Overlap overlap = OverlapOf(from, to);
+  const Changes changes = ChangesOf(from, to, kAllAxes);
+  const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
+  if (need.held.elements == 0) return 0;
+  int64_t ranks = need.held.pieces - need.found.pieces + 1;
+  if (changes.addends > 1) {
+    ranks =
+        SaturatingMul(std::max<int64_t>(need.held.pieces, 1), changes.addends);
+  }
+  ranks = CeilDiv(ranks, changes.sharers * changes.keepers);
+  const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
+  const int64_t latency =
+      least_latencies_[std::min(bits, least_latencies_.size() - 1)];
+
+  const Ends ends = {from, to, overlap, changes, need, ranks};
+  int64_t transfer = LeastTransfer(ends, /*is_refilled=*/false);
+  if (changes.keepers > 1) {
+    transfer = std::min(transfer, LeastTransfer(ends, /*is_refilled=*/true));
+  }
+  return SaturatingAdd(latency, transfer);
+}
+
+}  // namespace tessera::internal

@@ -155,13 +155,15 @@ absl::Status CheckRaggedCover(const Layout& layout) {
 
 }  // namespace
 
+Layout::Layout() : Layout(TensorMeta(), DeviceMesh(), {}, {}) {}
+
 Layout::Layout(TensorMeta meta, DeviceMesh mesh, Placements placements,
-               absl::InlinedVector<int, 4> positions)
-    : hash_(absl::HashOf(meta, mesh, placements, positions)),
-      meta_(std::move(meta)),
-      mesh_(std::move(mesh)),
-      placements_(std::move(placements)),
-      positions_(std::move(positions)) {}
+               absl::InlinedVector<int, 4> positions) {
+  const size_t hash = absl::HashOf(meta, mesh, placements, positions);
+  rep_ =
+      std::make_shared<Rep>(Rep{hash, std::move(meta), std::move(mesh),
+                                std::move(placements), std::move(positions)});
+}
 
 absl::StatusOr<Layout> Layout::Create(TensorMeta meta, DeviceMesh mesh,
                                       absl::Span<const Placement> placements,
@@ -179,36 +181,37 @@ absl::StatusOr<Layout> Layout::Create(TensorMeta meta, DeviceMesh mesh,
   Layout layout(std::move(meta), std::move(mesh), std::move(normalized),
                 std::move(positions));
   TESSERA_RETURN_IF_ERROR(CheckPartials(layout));
-  TESSERA_RETURN_IF_ERROR(CheckRaggedAxes(layout.mesh_, layout.placements_));
+  TESSERA_RETURN_IF_ERROR(CheckRaggedAxes(layout.mesh(), layout.placements()));
   TESSERA_RETURN_IF_ERROR(CheckRaggedCover(layout));
   return layout;
 }
 
 absl::StatusOr<Layout> Layout::With(absl::Span<const Placement> placements,
                                     absl::Span<const DimOrder> order) const {
-  return Create(meta_, mesh_, placements, order);
+  return Create(meta(), mesh(), placements, order);
 }
 
 AxisList Layout::ShardAxes(int dim) const {
-  AxisList axes = AxesSharding(placements_, dim);
-  absl::c_sort(axes,
-               [&](int a, int b) { return positions_[a] < positions_[b]; });
+  AxisList axes = AxesSharding(rep_->placements, dim);
+  absl::c_sort(axes, [&](int a, int b) {
+    return order_position(a) < order_position(b);
+  });
   return axes;
 }
 
 AxisList Layout::RaggedAxes() const {
   AxisList axes;
-  for (int axis = 0; axis < mesh_.num_axes(); ++axis) {
-    if (placements_[axis].is_ragged()) axes.push_back(axis);
+  for (int axis = 0; axis < mesh().num_axes(); ++axis) {
+    if (placement(axis).is_ragged()) axes.push_back(axis);
   }
   absl::c_sort(axes, [&](int a, int b) {
-    return placements_[a].position() < placements_[b].position();
+    return placement(a).position() < placement(b).position();
   });
   return axes;
 }
 
 bool Layout::HasPartial() const {
-  return absl::c_any_of(placements_,
+  return absl::c_any_of(placements(),
                         [](const Placement& p) { return p.is_partial(); });
 }
 
@@ -219,7 +222,7 @@ Region Layout::RegionAt(absl::Span<const int> coords) const {
     Interval held{0, extent};
     for (int axis : ShardAxes(dim)) {
       const Interval piece =
-          CeilSplit(held.size(), mesh_.axis(axis).size, coords[axis]);
+          CeilSplit(held.size(), mesh().axis(axis).size, coords[axis]);
       held = {held.begin + piece.begin, held.begin + piece.end};
     }
     region.box.push_back(held.empty() ? Interval{extent, extent} : held);
@@ -227,14 +230,14 @@ Region Layout::RegionAt(absl::Span<const int> coords) const {
   const AxisList ragged = RaggedAxes();
   if (ragged.empty()) return region;
   int64_t index = 0;
-  for (int axis : ragged) index = index * mesh_.axis(axis).size + coords[axis];
+  for (int axis : ragged) index = index * mesh().axis(axis).size + coords[axis];
   region.flat =
-      placements_[ragged.front()].cut().Piece(index, region.box_elements());
+      placement(ragged.front()).cut().Piece(index, region.box_elements());
   return region;
 }
 
 Region Layout::RegionOf(int rank) const {
-  const std::optional<MeshCoords> coords = mesh_.CoordsOf(rank);
+  const std::optional<MeshCoords> coords = mesh().CoordsOf(rank);
   if (coords.has_value()) return RegionAt(*coords);
   Region region;
   for (int64_t extent : shape().extents()) {
@@ -253,7 +256,7 @@ TensorMeta Layout::LocalMeta(int rank) const {
 }
 
 Region Layout::LargestRegion() const {
-  return RegionAt(MeshCoords(mesh_.num_axes(), 0));
+  return RegionAt(MeshCoords(mesh().num_axes(), 0));
 }
 
 int64_t Layout::MostElements() const {
@@ -261,8 +264,9 @@ int64_t Layout::MostElements() const {
   const AxisList axes = RaggedAxes();
   if (axes.empty()) return box_elements;
   // A piece is the largest where the box that it is cut from is.
-  return placements_[axes.front()].cut().LargestPiece(CountRanks(mesh_, axes),
-                                                      box_elements);
+  return placement(axes.front())
+      .cut()
+      .LargestPiece(CountRanks(mesh(), axes), box_elements);
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -38,7 +39,7 @@ using Placements = absl::InlinedVector<Placement, 4>;
 // cuts the flattening of what is left.
 //
 // Two layouts are equal if meta, mesh, placements and cutting order are.
-// Immutable value; thread-safe.
+// Immutable value with cheap copies; thread-safe.
 class Layout {
  public:
   // The cutting order of one tensor dim: the axes that shard it, major first.
@@ -48,7 +49,7 @@ class Layout {
   };
 
   // A replicated scalar f32 on the mesh of one rank.
-  Layout() : Layout(TensorMeta(), DeviceMesh(), {}, {}) {}
+  Layout();
 
   // Dims without an entry in `order` are cut in mesh-axis order. Negative dims
   // count from the end. ERRORS: InvalidArgument for a number of placements
@@ -73,18 +74,18 @@ class Layout {
   absl::StatusOr<Layout> With(absl::Span<const Placement> placements,
                               absl::Span<const DimOrder> order = {}) const;
 
-  const TensorMeta& meta() const { return meta_; }
-  DType dtype() const { return meta_.dtype(); }
-  const Shape& shape() const { return meta_.shape(); }
-  const DeviceMesh& mesh() const { return mesh_; }
-  const Placement& placement(int axis) const { return placements_[axis]; }
-  absl::Span<const Placement> placements() const { return placements_; }
+  const TensorMeta& meta() const { return rep_->meta; }
+  DType dtype() const { return meta().dtype(); }
+  const Shape& shape() const { return meta().shape(); }
+  const DeviceMesh& mesh() const { return rep_->mesh; }
+  const Placement& placement(int axis) const { return rep_->placements[axis]; }
+  absl::Span<const Placement> placements() const { return rep_->placements; }
 
   // The axes that shard `dim`, in cutting order, major first.
   absl::InlinedVector<int, 4> ShardAxes(int dim) const;
   // The place of `axis` in the cutting order of the dim that it shards.
   // REQUIRES: placement(axis).is_shard().
-  int order_position(int axis) const { return positions_[axis]; }
+  int order_position(int axis) const { return rep_->positions[axis]; }
   // The axes of the ragged cut by position; empty without one.
   absl::InlinedVector<int, 4> RaggedAxes() const;
   bool HasPartial() const;
@@ -107,27 +108,35 @@ class Layout {
   std::string ToString() const;            // "f32[8,4] [S(0), R]"
   std::string PlacementsToString() const;  // "[S(0), R]"
 
-  friend bool operator==(const Layout&, const Layout&) = default;
+  friend bool operator==(const Layout& a, const Layout& b) {
+    return a.rep_ == b.rep_ || *a.rep_ == *b.rep_;
+  }
   template <typename H>
   friend H AbslHashValue(H h, const Layout& l) {
-    return H::combine(std::move(h), l.hash_);
+    return H::combine(std::move(h), l.rep_->hash);
   }
   friend std::ostream& operator<<(std::ostream& os, const Layout& l) {
     return os << l.ToString();
   }
 
  private:
+  struct Rep {
+    // Of all the rest, computed once: layouts are hashed more often than made.
+    // First, so that layouts that differ are mostly told apart by it.
+    size_t hash;
+    TensorMeta meta;
+    DeviceMesh mesh;
+    Placements placements;
+    // Per axis its place in the cutting order of its dim; 0 where not Shard.
+    absl::InlinedVector<int, 4> positions;
+
+    friend bool operator==(const Rep&, const Rep&) = default;
+  };
+
   Layout(TensorMeta meta, DeviceMesh mesh, Placements placements,
          absl::InlinedVector<int, 4> positions);
 
-  // Of all the rest, computed once: layouts are hashed more often than made.
-  // First, so that layouts that differ are mostly told apart by it.
-  size_t hash_;
-  TensorMeta meta_;
-  DeviceMesh mesh_;
-  Placements placements_;
-  // Per axis its place in the cutting order of its dim; 0 where not Shard.
-  absl::InlinedVector<int, 4> positions_;
+  std::shared_ptr<const Rep> rep_;  // never null
 };
 
 }  // namespace tessera

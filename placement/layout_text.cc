@@ -161,24 +161,23 @@ absl::StatusOr<Layout> Layout::Parse(absl::string_view text,
 }
 
 absl::StatusOr<Layout> Layout::With(absl::string_view placements) const {
-  return CreateFromText(meta_, mesh_, placements);
+  return CreateFromText(meta(), mesh(), placements);
 }
 
 std::string Layout::PlacementsToString() const {
   std::string text = "[";
-  for (int axis = 0; axis < mesh_.num_axes(); ++axis) {
-    const Placement& placement = placements_[axis];
-    absl::StrAppend(&text, axis == 0 ? "" : ", ", placement.ToString());
-    if (placement.is_shard() &&
-        !absl::c_is_sorted(ShardAxes(placement.dim()))) {
-      absl::StrAppend(&text, "[", positions_[axis], "]");
+  for (int axis = 0; axis < mesh().num_axes(); ++axis) {
+    const Placement& here = placement(axis);
+    absl::StrAppend(&text, axis == 0 ? "" : ", ", here.ToString());
+    if (here.is_shard() && !absl::c_is_sorted(ShardAxes(here.dim()))) {
+      absl::StrAppend(&text, "[", order_position(axis), "]");
     }
   }
   return absl::StrCat(text, "]");
 }
 
 std::string Layout::ToString() const {
-  return absl::StrCat(meta_.ToString(), " ", PlacementsToString());
+  return absl::StrCat(meta().ToString(), " ", PlacementsToString());
 }
 
 }  // namespace tessera

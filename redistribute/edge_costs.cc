@@ -220,14 +220,16 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
 
 Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
   const AxisMask crossed = overlap.AxesLeft();
-  const AxisList decisive = AxesOf(overlap.DecisiveAxes());
   absl::InlinedVector<Share, 2> found(tiers_.size());
-  const bool is_regular = absl::c_all_of(
-      tiers_, [&](const Tier& tier) { return overlap.IsRegular(tier.within); });
-  if (is_regular || GroupSize(decisive) > kMaxRanksTried) {
-    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
-      found[tier] = overlap.Least(tiers_[tier].within);
-    }
+  bool is_exact = true;
+  for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+    const Overlap::Finding least = overlap.Least(tiers_[tier].within);
+    found[tier] = least.share;
+    is_exact = is_exact && least.is_exact;
+  }
+  const AxisList decisive =
+      is_exact ? AxisList() : AxesOf(overlap.DecisiveAxes());
+  if (is_exact || GroupSize(decisive) > kMaxRanksTried) {
     return ExchangeCost(overlap.Most(), found, crossed);
   }
   Cost most;

@@ -149,6 +149,7 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
   UnpricedEdgesFrom(from, edges);
+  AddUnpricedMovesFrom(from, edges);
   const auto is_idle = [&](Edge& edge) { return !Price(from, edge); };
   edges.erase(std::remove_if(edges.begin(), edges.end(), is_idle), edges.end());
   for (Edge& edge : edges) AddAxes(from, edge);
@@ -192,7 +193,11 @@ void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
   }
   if (has_ragged_) return;
   for (int dim = 0; dim < num_dims(); ++dim) ShardEdges(from, dim, edges);
-  if (HasPartial(from)) return;
+}
+
+void LayoutGraph::AddUnpricedMovesFrom(const PackedLayout& from,
+                                       std::vector<Edge>& edges) const {
+  if (!MayExchange(from)) return;
   for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 

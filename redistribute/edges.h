@@ -156,10 +156,13 @@ class LayoutGraph {
   // exchanges.
   void EdgesFrom(const PackedLayout& from, std::vector<Edge>& edges) const;
 
-  // The same without costs, exchanges without axes, some of which may turn out
-  // not to be edges. For a search that does not need all of them.
+  // The same without costs, for a search that does not need all of them: the
+  // steps but exchanges; and exchanges, without axes, some of which may turn
+  // out not to be edges.
   void UnpricedEdgesFrom(const PackedLayout& from,
                          std::vector<Edge>& edges) const;
+  void AddUnpricedMovesFrom(const PackedLayout& from,
+                            std::vector<Edge>& edges) const;
   // Adds the cost; false for an exchange in which no rank needs anything of
   // another, which is no edge.
   bool Price(const PackedLayout& from, Edge& edge) const;
@@ -175,6 +178,15 @@ class LayoutGraph {
     }
   };
   LeastEdge LeastEdgeTo(const PackedLayout& to) const;
+
+  // Appends the extents of what ranks hold together, at most, that have the
+  // same coordinates along the axes whose links are no faster than some: per
+  // link, the slowest first, one per dim; so many for every layout.
+  void AddNearExtents(const PackedLayout& layout,
+                      std::vector<int64_t>& extents) const;
+  // No exchange between layouts with these takes less time.
+  int64_t LeastExchange(absl::Span<const int64_t> from,
+                        absl::Span<const int64_t> to) const;
 
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;

@@ -69,6 +69,40 @@ int64_t LayoutGraph::LeastLatency(int bits) const {
   return least;
 }
 
+void LayoutGraph::AddNearExtents(const PackedLayout& layout,
+                                 std::vector<int64_t>& extents) const {
+  for (const Tier& tier : tiers_) {
+    const size_t first = extents.size();
+    extents.insert(extents.end(), extents_.begin(), extents_.end());
+    for (int i = 0; i < num_axes(); ++i) {
+      if ((tier.within >> i & 1) == 0 || !layout[i].is_shard()) continue;
+      int64_t& extent = extents[first + layout[i].dim()];
+      extent = CeilDiv(extent, axes_[i].size);
+    }
+  }
+}
+
+// A rank that holds the most afterwards finds no more of it, dim by dim, than
+// both it and the ranks near it hold.
+int64_t LayoutGraph::LeastExchange(absl::Span<const int64_t> from,
+                                   absl::Span<const int64_t> to) const {
+  const size_t dims = extents_.size();
+  const absl::Span<const int64_t> piece = to.last(dims);
+  int64_t at_hand = 1;
+  for (int64_t extent : piece) at_hand *= extent;
+  int64_t time = SaturatingAdd(launch_ps_, least_latency_ps_);
+  for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+    int64_t found = 1;
+    for (size_t dim = 0; dim < dims; ++dim) {
+      found *= std::min(from[tier * dims + dim], piece[dim]);
+    }
+    const int64_t bytes = (at_hand - found) * element_size_;
+    time = SaturatingAdd(time, tiers_[tier].rate.LeastTimeFor(bytes));
+    at_hand = found;
+  }
+  return time;
+}
+
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
                                             const PackedLayout& to,
                                             AxisMask axes) const {
@@ -96,9 +130,10 @@ LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
     const Share all = {ragged_elements_, 1};
     return {all, all};
   }
-  if (overlap.IsRegular(own)) {
+  const Overlap::Finding least = overlap.Least(own);
+  if (least.is_exact) {
     const Share most = overlap.Most();
-    return {most, overlap.Least(own), most.elements, overlap.MostFoundAtHome()};
+    return {most, least.share, most.elements, overlap.MostFoundAtHome()};
   }
   const PackedCoords coords = overlap.NeedyRank();
   return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};

@@ -221,28 +221,33 @@ Share Overlap::Most(const Dim& dim) const {
   return {dim.new_piece, std::min(CellsBehindPrefix(dim), dim.new_piece)};
 }
 
-Share Overlap::Least(AxisMask own) const {
-  Share share = {1, 1};
+Overlap::Finding Overlap::Least(AxisMask own) const {
+  Finding least = {{1, 1}};
   for (const Dim& dim : dims_) {
-    share = Times(share, Least(dim, own));
+    const Finding of_dim = Least(dim, own);
+    least.share = Times(least.share, of_dim.share);
+    least.is_exact = least.is_exact && of_dim.is_exact;
   }
-  return share;
+  return least;
 }
 
-Share Overlap::Least(const Dim& dim, AxisMask own) const {
+Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share most = Most(dim);
-  if (dim.extent == 0 || !dim.differs()) return most;
+  // Where a dim stays as it is, every rank has all of it.
+  if (dim.extent == 0 || !dim.differs()) return {most};
   if (dim.is_even) {
     const Parts parts = PartsOf(dim, own, kAllAxes);
-    if (parts.count == 0 || !parts.is_exact) return {};
-    return {most.elements / parts.count, most.pieces / parts.count};
+    if (parts.count == 0 || !parts.is_exact) return {{}, parts.is_exact};
+    return {{most.elements / parts.count, most.pieces / parts.count}};
   }
   const AxisMask left = MaskOf(dim.before, dim.prefix);
-  if ((left & own) == kNoAxes) return most;  // nothing is out of sight
-  if (dim.prefix < dim.after.size) return {};
-  // The new piece is what the prefix leaves, the old ones are parts of it.
-  if ((left & ~own) != kNoAxes) return {};
-  return {LeastPiece(dim.before, 0, dim.extent), 0};
+  // Nothing is out of sight.
+  if ((left & own) == kNoAxes) return {most, /*is_exact=*/false};
+  // Else the new piece is what the prefix leaves, the old ones parts of it.
+  const bool sees_one =
+      dim.prefix == dim.after.size && (left & ~own) == kNoAxes;
+  if (!sees_one) return {{}, /*is_exact=*/false};
+  return {{LeastPiece(dim.before, 0, dim.extent), 0}, /*is_exact=*/false};
 }
 
 int64_t Overlap::LeastPiece(const CutList& list, int from,
@@ -262,19 +267,6 @@ int64_t Overlap::MostFoundAtHome() const {
     elements *= std::min(dim.old_piece, dim.new_piece);
   }
   return elements;
-}
-
-bool Overlap::IsRegular(AxisMask own) const {
-  for (const Dim& dim : dims_) {
-    if (!IsRegular(dim, own)) return false;
-  }
-  return true;
-}
-
-bool Overlap::IsRegular(const Dim& dim, AxisMask own) const {
-  // Where a dim stays as it is, every rank has all of it.
-  if (!dim.differs() || dim.extent == 0) return true;
-  return dim.is_even && PartsOf(dim, own, kAllAxes).is_exact;
 }
 
 bool Overlap::IsEven() const {

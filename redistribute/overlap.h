@@ -41,18 +41,21 @@ class Overlap {
   Share FoundAt(const PackedCoords& coords, AxisMask own) const;
 
   // The most that a rank shall hold; and the least, over all ranks, that one
-  // finds of what it shall hold. With IsRegular both are exact, and the same
-  // rank finds the least for all sets `own` of which one holds the other; else
-  // no rank needs more from others than the difference.
+  // finds of what it shall hold. In general no rank needs more from others than
+  // the difference. It is exact where all cuts of the dims that differ are
+  // even, of any two pieces of them one divides the other, and so do the cuts
+  // along `own`; the same rank then finds the least for all sets `own` of which
+  // one holds the other.
+  struct Finding {
+    Share share;
+    bool is_exact = true;
+  };
   Share Most() const;
-  Share Least(AxisMask own) const;
+  Finding Least(AxisMask own) const;
 
   // The most elements that a rank has already of what it shall hold, at most.
   int64_t MostFoundAtHome() const;
 
-  // True if all cuts of the dims that differ are even, of any two pieces of
-  // them one divides the other, and so do the cuts along `own`.
-  bool IsRegular(AxisMask own) const;
   // True if all cuts are even, and of the old and the new piece of each dim one
   // divides the other.
   bool IsEven() const;
@@ -127,9 +130,8 @@ class Overlap {
     return axis_sizes_[list.axes[i]];
   }
   int64_t CellsBehindPrefix(const Dim& dim) const;
-  bool IsRegular(const Dim& dim, AxisMask own) const;
   Share Most(const Dim& dim) const;
-  Share Least(const Dim& dim, AxisMask own) const;
+  Finding Least(const Dim& dim, AxisMask own) const;
   // The smallest piece that list[from..] cuts an extent into.
   int64_t LeastPiece(const CutList& list, int from, int64_t extent) const;
   Share FoundAt(const Dim& dim, const PackedCoords& coords, AxisMask own) const;

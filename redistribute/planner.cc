@@ -66,12 +66,14 @@ bool MovesRaggedCut(const Layout& source, const Layout& target) {
 // The shortest path from `source` to `target`: A* over layouts, whose distance
 // to the target is bounded from below by what ranks need. Where workspace
 // counts, also over where the value lies: see StorageOfSteps.
-//
 class Search {
  public:
   Search(const LayoutGraph& graph, const PackedLayout& source,
          const PackedLayout& target)
-      : graph_(graph), source_(source), target_(target) {
+      : graph_(graph),
+        source_(source),
+        target_(target),
+        are_few_(graph.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere) {
     nodes_.reserve(kFewNodes);
     index_.reserve(kFewNodes);
     edges_.reserve(kFewNodes);
@@ -89,7 +91,7 @@ class Search {
     max_workspace_ = std::numeric_limits<int64_t>::max();
     counts_workspace_ = true;
     Path();
-    return nodes_[best_].cost;
+    return nodes_[best_].rank.cost;
   }
 
  private:
@@ -111,10 +113,17 @@ class Search {
     }
   };
 
-  // From the source.
-  struct Way {
+  // What makes a way better than another, first to last.
+  struct Rank {
     int64_t cost = std::numeric_limits<int64_t>::max();  // time, or workspace
     int steps = std::numeric_limits<int>::max();
+    int exchanges = 0;  // of the steps
+
+    friend auto operator<=>(const Rank&, const Rank&) = default;
+  };
+  // From the source.
+  struct Way {
+    Rank rank = {};
     int parent = -1;  // the node before the last edge
     Edge edge = {};   // the last
   };
@@ -131,36 +140,29 @@ class Search {
     int64_t bound;
     int steps;
     int node;
-    int64_t cost;  // the node's; another one by now: the entry is void
+    Rank rank;  // the node's; another one by now: the entry is void
 
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
-  // A layout that an exchange may lead to.
+  // Where an exchange may lead.
   struct Stop {
-    PackedLayout layout;
-    int64_t rest;   // a bound on the cost of the way from there
-    int64_t bound;  // on that of an exchange to it and the way from there
+    int node;
+    int64_t bound;  // on the cost of the exchange and the way from there
   };
 
   bool has_limit() const { return max_workspace_.has_value(); }
-  // True if exchanges lead from any layout to any other.
-  bool AreFew() const {
-    return graph_.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere;
-  }
 
   std::vector<Edge> Path() {
+    Reach(NodeOf({source_, has_limit() ? Place::kSource : Place::kWorkspace}),
+          {.rank = {.cost = 0, .steps = 0}});
     stops_ =
-        StopsAt(AreFew() ? graph_.AllExchangeable() : graph_.FilledTo(target_));
-    Reach({source_, has_limit() ? Place::kSource : Place::kWorkspace},
-          {.cost = 0, .steps = 0});
+        StopsAt(are_few_ ? graph_.AllExchangeable() : graph_.FilledTo(target_));
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
       const Node& node = nodes_[entry.node];
-      const bool is_void =  // a better way was found
-          node.cost != entry.cost || node.steps != entry.steps;
-      if (!is_void) {
+      if (node.rank == entry.rank) {
         if (IsGoal(node.state)) return PathEndingAt(entry.node);
         Expand(entry.node);
       }
@@ -177,29 +179,42 @@ class Search {
   void Expand(int at) {
     // Copied, for Follow may move the nodes.
     const PackedLayout layout = nodes_[at].state.layout;
+    const bool may_exchange = graph_.MayExchange(layout);
+    // First, for the direct way bounds all others.
+    if (may_exchange) TryStops(at);
     graph_.UnpricedEdgesFrom(layout, edges_);
-    for (Edge& edge : edges_) Try(at, edge);
-    if (!graph_.MayExchange(layout)) return;
-    for (const Stop& stop : stops_) {
-      if (Sum(nodes_[at].cost, stop.bound) > BestCost()) break;
-      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
-      Try(at, edge);
-    }
-    if (nodes_[at].parent < 0 && !AreFew()) {
+    if (!are_few_) graph_.AddUnpricedMovesFrom(layout, edges_);
+    for (Edge& edge : edges_) Try(at, NodeOf({edge.after}), edge);
+    const bool is_source = nodes_[at].parent < 0;
+    if (is_source && may_exchange && !are_few_) {
       first_stops_ = StopsAt(graph_.AllExchangeable());
     }
   }
 
+  void TryStops(int at) {
+    for (const Stop& stop : stops_) {
+      if (Sum(nodes_[at].rank.cost, stop.bound) > BestCost()) break;
+      Edge edge = ExchangeTo(stop);
+      Try(at, stop.node, edge);
+    }
+  }
+
+  Edge ExchangeTo(const Stop& stop) const {
+    return {.kind = StepKind::kExchange,
+            .after = nodes_[stop.node].state.layout};
+  }
+
   // The layouts from which the way to the target may be short, in the order of
   // bounds.
-  std::vector<Stop> StopsAt(absl::Span<const PackedLayout> layouts) const {
+  std::vector<Stop> StopsAt(absl::Span<const PackedLayout> layouts) {
     std::vector<Stop> stops;
+    stops.reserve(layouts.size());
     for (const PackedLayout& layout : layouts) {
-      const int64_t rest = Bound(layout);
+      const int at = NodeOf({layout});
       const int64_t exchange =
-          counts_workspace_ ? 0 : graph_.LeastEdgeTo(layout).communicating;
-      const int64_t bound = Sum(exchange, rest);
-      if (bound <= BestCost()) stops.push_back({layout, rest, bound});
+          counts_workspace_ ? 0 : nodes_[at].least_edge.communicating;
+      const int64_t bound = Sum(exchange, nodes_[at].bound);
+      if (bound <= BestCost()) stops.push_back({at, bound});
     }
     absl::c_stable_sort(
         stops, [](const Stop& a, const Stop& b) { return a.bound < b.bound; });
@@ -212,29 +227,48 @@ class Search {
     for (; next_stop_ < first_stops_.size(); ++next_stop_) {
       const Stop& stop = first_stops_[next_stop_];
       if (!queue_.empty() && stop.bound > queue_.top().bound) return;
-      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      Edge edge = ExchangeTo(stop);
       if (!graph_.Price(source_, edge)) continue;
       if (counts_workspace_ ||
-          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+          Sum(edge.cost.time_ps, nodes_[stop.node].bound) <= BestCost()) {
         Follow(0, edge);
       }
     }
   }
 
-  // Prices an edge from a node and takes it, if that may be of use.
-  void Try(int at, Edge& edge) {
-    if (!has_limit() && !MayHelp(at, edge)) return;
+  // Prices an edge between two nodes and takes it, if that may be of use.
+  void Try(int at, int to, Edge& edge) {
+    if (!has_limit() && !MayHelp(at, to, edge.kind)) return;
     if (graph_.Price(nodes_[at].state.layout, edge)) Follow(at, edge);
   }
 
-  // Whether an edge, as cheap as it can be, is on a way to its end that is
+  // Whether a step, as cheap as it can be, is on a way to its end that is
   // better than those known, and may be part of one to the target.
-  bool MayHelp(int at, const Edge& edge) {
-    const Node& to = nodes_[NodeOf({edge.after, Place::kWorkspace})];
-    const int64_t cost = Sum(nodes_[at].cost, to.least_edge.For(edge.kind));
-    const int steps = nodes_[at].steps + 1;
-    return std::tie(cost, steps) < std::tie(to.cost, to.steps) &&
-           Sum(cost, to.bound) <= BestCost();
+  bool MayHelp(int at, int to, StepKind kind) const {
+    if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
+    return kind != StepKind::kExchange ||
+           MayHelp(at, to, kind, LeastExchange(at, to));
+  }
+  bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
+    const Rank rank = Behind(nodes_[at], kind, cost);
+    return rank < nodes_[to].rank &&
+           Sum(rank.cost, nodes_[to].bound) <= BestCost();
+  }
+  int64_t LeastExchange(int at, int to) const {
+    return graph_.LeastExchange(NearExtents(at), NearExtents(to));
+  }
+  absl::Span<const int64_t> NearExtents(int at) const {
+    const size_t size = near_extents_.size() / nodes_.size();
+    return absl::MakeConstSpan(near_extents_).subspan(at * size, size);
+  }
+
+  // The rank of the way to a node and a step of this cost from there.
+  Rank Behind(const Node& node, StepKind kind, int64_t cost) const {
+    const bool is_exchange = kind == StepKind::kExchange;
+    return {.cost = counts_workspace_ ? std::max(node.rank.cost, cost)
+                                      : Sum(node.rank.cost, cost),
+            .steps = node.rank.steps + 1,
+            .exchanges = node.rank.exchanges + (is_exchange ? 1 : 0)};
   }
 
   // Takes an edge from a node to wherever it may leave the value.
@@ -268,29 +302,25 @@ class Search {
 
   void Take(int at, const Edge& edge, Place place, int64_t workspace) {
     if (has_limit() && workspace > *max_workspace_) return;
-    const int64_t cost = counts_workspace_
-                             ? std::max(nodes_[at].cost, workspace)
-                             : Sum(nodes_[at].cost, edge.cost.time_ps);
-    Reach({edge.after, place}, {.cost = cost,
-                                .steps = nodes_[at].steps + 1,
-                                .parent = at,
-                                .edge = edge});
+    const int64_t cost = counts_workspace_ ? workspace : edge.cost.time_ps;
+    Reach(NodeOf({edge.after, place}),
+          {.rank = Behind(nodes_[at], edge.kind, cost),
+           .parent = at,
+           .edge = edge});
   }
 
-  // Notes a way to a state, if it is the first or better than those known, and
+  // Notes a way to a node, if it is the first or better than those known, and
   // may be part of a better way to the target than those known.
-  void Reach(const State& state, const Way& way) {
-    const int at = NodeOf(state);
+  void Reach(int at, const Way& way) {
     Node& node = nodes_[at];
-    const int64_t bound = Sum(way.cost, node.bound);
-    if (bound > BestCost()) return;
-    if (std::tie(way.cost, way.steps) >= std::tie(node.cost, node.steps)) {
-      return;
-    }
+    const int64_t bound = Sum(way.rank.cost, node.bound);
+    if (bound > BestCost() || way.rank >= node.rank) return;
     static_cast<Way&>(node) = way;
-    if (IsGoal(state)) best_ = at;
-    queue_.push(
-        {.bound = bound, .steps = way.steps, .node = at, .cost = way.cost});
+    if (IsGoal(node.state)) best_ = at;
+    queue_.push({.bound = bound,
+                 .steps = way.rank.steps,
+                 .node = at,
+                 .rank = way.rank});
   }
 
   // The node of a state, to which there may be no way yet.
@@ -302,12 +332,14 @@ class Search {
       node.state = state;
       node.bound = Bound(state.layout);
       node.least_edge = graph_.LeastEdgeTo(state.layout);
+      graph_.AddNearExtents(state.layout, near_extents_);
     }
     return entry->second;
   }
 
   int64_t BestCost() const {
-    return best_ < 0 ? std::numeric_limits<int64_t>::max() : nodes_[best_].cost;
+    return best_ < 0 ? std::numeric_limits<int64_t>::max()
+                     : nodes_[best_].rank.cost;
   }
   int64_t Bound(const PackedLayout& layout) const {
     return counts_workspace_ ? 0 : graph_.LeastTime(layout, target_);
@@ -327,9 +359,11 @@ class Search {
   const LayoutGraph& graph_;
   const PackedLayout source_;
   const PackedLayout target_;
+  const bool are_few_;  // exchanges lead from any layout to any other
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
+  std::vector<int64_t> near_extents_;  // of nodes_, one after the other
   int best_ = -1;  // the node of the target, once there is one
   absl::flat_hash_map<State, int> index_;  // into nodes_
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;

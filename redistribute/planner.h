@@ -20,8 +20,8 @@ struct PlanOptions {
 // the prices of `topology`: a shortest path over layouts. Reductions compose
 // mesh axis by mesh axis, or several at once, whichever is cheaper. Pure: the
 // same arguments give the same plan on every rank, in every process; ties go
-// to fewer steps, then to a fixed order of edges. No work grows with the number
-// of ranks.
+// to fewer steps, then to fewer exchanges, then to a fixed order of edges. No
+// work grows with the number of ranks.
 //
 //   TESSERA_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Parse("dp=2,tp=4"));
 //   TESSERA_ASSIGN_OR_RETURN(auto from,

@@ -455,7 +455,7 @@ TEST(ExecuteTest, ReportsMemoryThatIsNotThere) {
 
 TEST(ExecuteTest, GivesWorkspaceBack) {
   const Plan plan =
-      PlanBetween("x=2,y=2", "f32[8,8] [P(sum), S(0)]", "[R, S(1)]");
+      PlanBetween("x=2,y=2", "f32[8,8] [P(max), S(0)]", "[P(sum), S(0)]");
   ASSERT_GT(plan.workspace_bytes(), 0);
   for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {
     LocalRunOptions options;

@@ -133,7 +133,7 @@ TEST(OverlapTest, NoRankNeedsMore) {
     const Overlap overlap = world.ToOverlap();
     const Share most = overlap.Most();
     for (AxisMask own = kNoAxes; own < AxisMask{1} << kNumAxes; ++own) {
-      const Share least = overlap.Least(own);
+      const Share least = overlap.Least(own).share;
       for (const PackedCoords& rank : world.Ranks()) {
         const Share all = overlap.FoundAt(rank, kNoAxes);
         const Share found = overlap.FoundAt(rank, own);
@@ -154,15 +154,17 @@ TEST(OverlapTest, SomeRankOfARegularOneNeedsThatMuch) {
     const Overlap overlap = world.ToOverlap();
     const AxisMask near = random() & 7;
     const AxisMask nearer = near & random();
-    if (!overlap.IsRegular(near) || !overlap.IsRegular(nearer)) continue;
+    const Overlap::Finding least_near = overlap.Least(near);
+    const Overlap::Finding least_nearer = overlap.Least(nearer);
+    if (!least_near.is_exact || !least_nearer.is_exact) continue;
     if (overlap.Most().elements == 0) continue;
     ++regular;
     EXPECT_TRUE(absl::c_any_of(
         world.Ranks(),
         [&](const PackedCoords& rank) {
           return overlap.FoundAt(rank, kNoAxes) == overlap.Most() &&
-                 overlap.FoundAt(rank, near) == overlap.Least(near) &&
-                 overlap.FoundAt(rank, nearer) == overlap.Least(nearer);
+                 overlap.FoundAt(rank, near) == least_near.share &&
+                 overlap.FoundAt(rank, nearer) == least_nearer.share;
         }))
         << "world " << n << " near " << near << " nearer " << nearer;
   }

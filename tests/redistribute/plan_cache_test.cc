@@ -73,10 +73,10 @@ TEST(PlanCacheTest, GivesTheSamePlanAgain) {
 }
 
 TEST(PlanCacheTest, KeepsToItsOptions) {
-  const Layout source = Layout::Parse("f32[8,8] [P(sum), S(0)]",
+  const Layout source = Layout::Parse("f32[8,8] [P(max), S(0)]",
                                       DeviceMesh::Parse("x=2,y=2").value())
                             .value();
-  const Layout target = source.With("[R, S(1)]").value();
+  const Layout target = source.With("[P(sum), S(0)]").value();
   PlanCache cache(Topology::LocalCpu(), kLarge, {.max_workspace_bytes = 0});
   ASSERT_OK_AND_ASSIGN(const PlanPtr plan, cache.Get(source, target));
   EXPECT_EQ(plan->workspace_bytes(), 0);

@@ -107,7 +107,7 @@ TEST(MakePlanTest, ComposesStepsOfOneAxisEach) {
   EXPECT_EQ(Line("x=4", "f32[8,8] [S(0)]", "[P(avg)]"),
             "[S(0)] -FI(x)-> [P(sum)] -SC(x)-> [P(avg)]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, S(0)]", "[R, S(1)]"),
-            "[P(sum), S(0)] -RS(x)-> [S(1), S(0)] -XC(x,y)-> [R, S(1)]");
+            "[P(sum), S(0)] -A2A(y)-> [P(sum), S(1)] -AR(x)-> [R, S(1)]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, P]", "[R, R]"),
             "[P(sum), P(sum)] -AR(x)-> [R, P(sum)] -AR(y)-> [R, R]");
   EXPECT_EQ(Line("x=2,y=2", "f32[8,8] [P, P]", "[S(0), S(0)]"),

@@ -130,12 +130,13 @@ class Crossing {
       int64_t bound;
     };
     std::vector<Stop> stops;
-    const PackedLayout last = graph.Pack(end);
+    const CutLayout last = graph.Cut(graph.Pack(end));
     const Link& link = topology_.inter_mesh_link();
     for (const PackedLayout& layout : graph.AllExchangeable()) {
-      const int64_t crossing = PriceOf(graph.PieceBytes(layout), 1, link);
+      const CutLayout cut = graph.Cut(layout);
+      const int64_t crossing = PriceOf(graph.PieceBytes(cut), 1, link);
       stops.push_back(
-          {layout, SaturatingAdd(crossing, graph.LeastTime(layout, last))});
+          {layout, SaturatingAdd(crossing, graph.LeastTime(cut, last))});
     }
     absl::c_stable_sort(
         stops, [](const Stop& a, const Stop& b) { return a.bound < b.bound; });

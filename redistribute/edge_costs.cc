@@ -9,32 +9,14 @@
 namespace tessera::internal {
 namespace {
 
-int64_t Product(const Dims& extents) {
-  int64_t product = 1;
-  for (int64_t extent : extents) product *= extent;
-  return product;
-}
-
 int64_t HopsOf(StepKind kind, int64_t group_size) {
   return kind == StepKind::kAllReduce ? 2 * (group_size - 1) : group_size - 1;
 }
 
 }  // namespace
 
-Dims LayoutGraph::LocalExtents(const PackedLayout& packed) const {
-  Dims extents = extents_;
-  // Nested cuts divide by the axes' sizes in turn, in whichever order: at
-  // coordinate 0 of every axis lies ceil(extent / product of the sizes).
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    if (!packed[i].is_shard()) continue;
-    int64_t& extent = extents[packed[i].dim()];
-    extent = CeilDiv(extent, axes_[i].size);
-  }
-  return extents;
-}
-
-int64_t LayoutGraph::LocalElements(const PackedLayout& packed) const {
-  return has_ragged_ ? ragged_elements_ : Product(LocalExtents(packed));
+int64_t LayoutGraph::LocalElements(const CutLayout& layout) const {
+  return has_ragged_ ? ragged_elements_ : layout.num_elements();
 }
 
 int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
@@ -45,8 +27,8 @@ int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
   return elements;
 }
 
-int64_t LayoutGraph::PieceBytes(const PackedLayout& packed) const {
-  return LocalElements(packed) * element_size_;
+int64_t LayoutGraph::PieceBytes(const CutLayout& layout) const {
+  return LocalElements(layout) * element_size_;
 }
 
 int64_t LayoutGraph::GroupSize(const AxisList& axes) const {
@@ -97,15 +79,16 @@ int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
 
 int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
                                    const AxisList& axes) const {
+  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
+    const int64_t n = GroupSize(axes);
+    return (gathered - gathered / n) * (cut / n);
+  }
   const auto exchanged = [&](const PackedCoords& coords) {
     return (gathered - NestedPiece(gathered, axes, coords)) *
            NestedPiece(cut, axes, coords);
   };
   if (gathered == 0 || cut == 0) return 0;
   PackedCoords coords = {};
-  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
-    return exchanged(coords);
-  }
   if (axes.size == 1) {
     // What is missing grows with the coordinate, and the new piece shrinks: it
     // is whole up to some coordinate, a remainder there, then empty.
@@ -124,8 +107,8 @@ int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
   return most;
 }
 
-LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
-                                      const PackedLayout& after,
+LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
+                                      const CutLayout& after,
                                       const AxisList& axes) const {
   const int64_t n = GroupSize(axes);
   switch (kind) {
@@ -142,22 +125,28 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
     case StepKind::kAllGather: {
       // No other rank has larger extents than the one at coordinate 0 of the
       // other axes, and what is missing grows with each of them.
-      Dims extents = LocalExtents(after);
-      const int64_t gathered =
-          std::exchange(extents[before[axes.axes[0]].dim()], 1);
-      const int64_t others = Product(extents);
-      return {(gathered - LeastNestedPiece(gathered, axes.span())) * others,
-              NestedPiece(gathered, axes, {}) * others};
+      const int dim = before.layout[axes.axes[0]].dim();
+      const int64_t gathered = after.dims[dim].piece;
+      int64_t others = 1;
+      for (int i = 0; i < num_dims(); ++i) {
+        if (i != dim) others *= after.dims[i].piece;
+      }
+      const int64_t least = CutsEvenly(gathered, axes)
+                                ? gathered / n
+                                : LeastNestedPiece(gathered, axes.span());
+      return {(gathered - least) * others, before.dims[dim].piece * others};
     }
     case StepKind::kAllToAll: {
-      Dims extents = LocalExtents(WithAxes(after, axes, AxisState()));
-      const int64_t gathered =
-          std::exchange(extents[before[axes.axes[0]].dim()], 1);
-      const int64_t cut = std::exchange(extents[after[axes.axes[0]].dim()], 1);
-      const int64_t others = Product(extents);
+      const int from = before.layout[axes.axes[0]].dim();
+      const int to = after.layout[axes.axes[0]].dim();
+      const int64_t gathered = after.dims[from].piece;
+      const int64_t cut = before.dims[to].piece;
+      int64_t others = 1;
+      for (int i = 0; i < num_dims(); ++i) {
+        if (i != from && i != to) others *= before.dims[i].piece;
+      }
       return {MostExchanged(gathered, cut, axes) * others,
-              NestedPiece(gathered, axes, {}) * NestedPiece(cut, axes, {}) *
-                  others};
+              before.dims[from].piece * after.dims[to].piece * others};
     }
     case StepKind::kExchange:
     case StepKind::kRelabel:
@@ -169,7 +158,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const PackedLayout& before,
   return {};
 }
 
-Cost LayoutGraph::LocalCost(const PackedLayout& after) const {
+Cost LayoutGraph::LocalCost(const CutLayout& after) const {
   return {.time_ps = memory_rate_.TimeFor(PieceBytes(after))};
 }
 
@@ -185,8 +174,8 @@ int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
   return latency;
 }
 
-Cost LayoutGraph::CollectiveCost(StepKind kind, const PackedLayout& before,
-                                 const PackedLayout& after,
+Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
+                                 const CutLayout& after,
                                  const AxisList& axes) const {
   const Load load = LoadOf(kind, before, after, axes);
   const int64_t n = GroupSize(axes);

@@ -150,23 +150,27 @@ void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
   UnpricedEdgesFrom(from, edges);
   AddUnpricedMovesFrom(from, edges);
-  const auto is_idle = [&](Edge& edge) { return !Price(from, edge); };
+  const CutLayout start = Cut(from);
+  const auto is_idle = [&](Edge& edge) {
+    return !Price(start, Cut(edge.after), edge);
+  };
   edges.erase(std::remove_if(edges.begin(), edges.end(), is_idle), edges.end());
   for (Edge& edge : edges) AddAxes(from, edge);
 }
 
-bool LayoutGraph::Price(const PackedLayout& from, Edge& edge) const {
+bool LayoutGraph::Price(const CutLayout& from, const CutLayout& to,
+                        Edge& edge) const {
   if (edge.kind == StepKind::kExchange) {
-    edge.cost = ExchangeCost(OverlapOf(from, edge.after));
+    edge.cost = ExchangeCost(OverlapOf(from, to));
     return edge.cost.messages > 0;
   }
   edge.cost = Communicates(edge.kind)
-                  ? CollectiveCost(edge.kind, from, edge.after, edge.axes)
-                  : LocalCost(edge.after);
+                  ? CollectiveCost(edge.kind, from, to, edge.axes)
+                  : LocalCost(to);
   return true;
 }
 
-LayoutGraph::LeastEdge LayoutGraph::LeastEdgeTo(const PackedLayout& to) const {
+LayoutGraph::LeastEdge LayoutGraph::LeastEdgeTo(const CutLayout& to) const {
   const int64_t bytes = PieceBytes(to);
   const int64_t messages = SaturatingAdd(launch_ps_, least_latency_ps_);
   // Where cuts halve, a rank that lacks something lacks half at least.
@@ -177,7 +181,9 @@ LayoutGraph::LeastEdge LayoutGraph::LeastEdgeTo(const PackedLayout& to) const {
 
 void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {
   if (edge.kind != StepKind::kExchange) return;
-  edge.axes = ExchangeAxes(OverlapOf(from, edge.after), from);
+  const CutLayout start = Cut(from);
+  const CutLayout end = Cut(edge.after);
+  edge.axes = ExchangeAxes(OverlapOf(start, end), from);
 }
 
 void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
@@ -255,12 +261,13 @@ void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
     const AxisList axes = MinorAxes(from, dim, count);
     const PackedLayout gathered = WithAxes(from, axes, AxisState());
     edges.push_back({StepKind::kAllGather, axes, gathered});
-    const Dims extents = LocalExtents(gathered);
     const bool few = GroupSize(axes) <= kMaxRanksTried;
+    const CutLayout pieces = Cut(gathered);
+    const bool is_cut_evenly = CutsEvenly(pieces.dims[dim].piece, axes);
     for (int other = 0; other < num_dims(); ++other) {
       if (other == dim) continue;
-      const bool is_legal = few || (CutsEvenly(extents[dim], axes) &&
-                                    CutsEvenly(extents[other], axes));
+      const bool is_legal =
+          few || (is_cut_evenly && CutsEvenly(pieces.dims[other].piece, axes));
       if (!is_legal) continue;
       edges.push_back(
           {StepKind::kAllToAll, axes, WithShards(gathered, axes, other)});
@@ -309,7 +316,7 @@ bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
 std::optional<Edge> LayoutGraph::Exchange(const PackedLayout& from,
                                           const PackedLayout& to) const {
   Edge edge = {StepKind::kExchange, {}, to};
-  if (!Price(from, edge)) return std::nullopt;
+  if (!Price(Cut(from), Cut(to), edge)) return std::nullopt;
   AddAxes(from, edge);
   return edge;
 }
@@ -371,8 +378,11 @@ std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
   if (NumExchangeable() > kMaxFromSource) return {};
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
+  std::vector<PackedLayout> longer;
+  layouts.reserve(NumExchangeable());
+  longer.reserve(NumExchangeable());
   for (int i = 0; i < num_axes(); ++i) {
-    std::vector<PackedLayout> longer;
+    longer.clear();
     for (const PackedLayout& layout : layouts) {
       longer.push_back(layout);
       for (int dim = 0; dim < num_dims(); ++dim) {
@@ -381,7 +391,7 @@ std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
         }
       }
     }
-    layouts = std::move(longer);
+    std::swap(layouts, longer);
   }
   return layouts;
 }

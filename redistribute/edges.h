@@ -14,6 +14,7 @@
 #include "tessera/base/checked_math.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
+#include "tessera/redistribute/cut_layout.h"
 #include "tessera/redistribute/overlap.h"
 #include "tessera/redistribute/packed_layout.h"
 #include "tessera/redistribute/plan.h"
@@ -163,9 +164,13 @@ class LayoutGraph {
                          std::vector<Edge>& edges) const;
   void AddUnpricedMovesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const;
+  // What prices and bounds ask for. LIFETIME: that of the graph.
+  CutLayout Cut(const PackedLayout& layout) const {
+    return CutLayout(extents_, axis_sizes_, layout);
+  }
   // Adds the cost; false for an exchange in which no rank needs anything of
-  // another, which is no edge.
-  bool Price(const PackedLayout& from, Edge& edge) const;
+  // another, which is no edge. REQUIRES: to.layout == edge.after.
+  bool Price(const CutLayout& from, const CutLayout& to, Edge& edge) const;
   // Adds the axes of an exchange.
   void AddAxes(const PackedLayout& from, Edge& edge) const;
   // No edge to `to` takes less time, by whether it communicates.
@@ -177,16 +182,10 @@ class LayoutGraph {
       return Communicates(kind) ? communicating : local;
     }
   };
-  LeastEdge LeastEdgeTo(const PackedLayout& to) const;
+  LeastEdge LeastEdgeTo(const CutLayout& to) const;
 
-  // Appends the extents of what ranks hold together, at most, that have the
-  // same coordinates along the axes whose links are no faster than some: per
-  // link, the slowest first, one per dim; so many for every layout.
-  void AddNearExtents(const PackedLayout& layout,
-                      std::vector<int64_t>& extents) const;
-  // No exchange between layouts with these takes less time.
-  int64_t LeastExchange(absl::Span<const int64_t> from,
-                        absl::Span<const int64_t> to) const;
+  // No exchange between them takes less time.
+  int64_t LeastExchange(const CutLayout& from, const CutLayout& to) const;
 
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
@@ -203,10 +202,10 @@ class LayoutGraph {
   std::vector<PackedLayout> AllExchangeable() const;
 
   // No way from `from` to `to` takes less time than this.
-  int64_t LeastTime(const PackedLayout& from, const PackedLayout& to) const;
+  int64_t LeastTime(const CutLayout& from, const CutLayout& to) const;
 
   // The most bytes that a rank holds.
-  int64_t PieceBytes(const PackedLayout& packed) const;
+  int64_t PieceBytes(const CutLayout& layout) const;
 
   // As axes of the mesh, in the same order.
   absl::InlinedVector<int, 2> MeshAxes(const AxisList& axes) const;
@@ -231,9 +230,8 @@ class LayoutGraph {
 
   int num_axes() const { return static_cast<int>(axes_.size()); }
   int num_dims() const { return static_cast<int>(extents_.size()); }
-  Overlap OverlapOf(const PackedLayout& before,
-                    const PackedLayout& after) const {
-    return Overlap(extents_, axis_sizes_, before, after);
+  Overlap OverlapOf(const CutLayout& before, const CutLayout& after) const {
+    return Overlap(axis_sizes_, before, after);
   }
 
   void SingleAxisEdges(const PackedLayout& from, int i,
@@ -246,10 +244,8 @@ class LayoutGraph {
                  std::vector<Edge>& edges) const;
 
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
-  // The largest extent per dim of what a rank holds.
-  Dims LocalExtents(const PackedLayout& packed) const;
   // The most elements that a rank holds.
-  int64_t LocalElements(const PackedLayout& packed) const;
+  int64_t LocalElements(const CutLayout& layout) const;
   // What ranks hold on average, rounded down.
   int64_t AverageElements(const PackedLayout& packed) const;
   int64_t GroupSize(const AxisList& axes) const;
@@ -274,11 +270,11 @@ class LayoutGraph {
     int64_t total = 0;
     int64_t largest_message = 0;
   };
-  Load LoadOf(StepKind kind, const PackedLayout& before,
-              const PackedLayout& after, const AxisList& axes) const;
-  Cost LocalCost(const PackedLayout& after) const;
-  Cost CollectiveCost(StepKind kind, const PackedLayout& before,
-                      const PackedLayout& after, const AxisList& axes) const;
+  Load LoadOf(StepKind kind, const CutLayout& before, const CutLayout& after,
+              const AxisList& axes) const;
+  Cost LocalCost(const CutLayout& after) const;
+  Cost CollectiveCost(StepKind kind, const CutLayout& before,
+                      const CutLayout& after, const AxisList& axes) const;
   // Those that messages cross, the slowest first; of equally slow ones those
   // that cut the tensor before.
   AxisList ExchangeAxes(const Overlap& overlap, const PackedLayout& from) const;
@@ -313,12 +309,11 @@ class LayoutGraph {
   };
   Need NeedOf(const Overlap& overlap, AxisMask own) const;
   // Of ranks that have the same coordinates along `within` count as one.
-  Need NeedTogether(const Overlap& overlap, const PackedLayout& from,
-                    const PackedLayout& to, AxisMask within,
-                    AxisMask own) const;
+  Need NeedTogether(const Overlap& overlap, const CutLayout& from,
+                    const CutLayout& to, AxisMask within, AxisMask own) const;
   struct Ends {
-    const PackedLayout& from;
-    const PackedLayout& to;
+    const CutLayout& from;
+    const CutLayout& to;
     const Overlap& overlap;
     const Changes& changes;
     const Need& need;

@@ -69,38 +69,19 @@ int64_t LayoutGraph::LeastLatency(int bits) const {
   return least;
 }
 
-void LayoutGraph::AddNearExtents(const PackedLayout& layout,
-                                 std::vector<int64_t>& extents) const {
-  for (const Tier& tier : tiers_) {
-    const size_t first = extents.size();
-    extents.insert(extents.end(), extents_.begin(), extents_.end());
-    for (int i = 0; i < num_axes(); ++i) {
-      if ((tier.within >> i & 1) == 0 || !layout[i].is_shard()) continue;
-      int64_t& extent = extents[first + layout[i].dim()];
-      extent = CeilDiv(extent, axes_[i].size);
-    }
+// A rank that holds the most afterwards has had no more of it, dim by dim, than
+// it holds before and after.
+int64_t LayoutGraph::LeastExchange(const CutLayout& from,
+                                   const CutLayout& to) const {
+  int64_t held = 1;
+  int64_t found = 1;
+  for (int dim = 0; dim < num_dims(); ++dim) {
+    held *= to.dims[dim].piece;
+    found *= std::min(from.dims[dim].piece, to.dims[dim].piece);
   }
-}
-
-// A rank that holds the most afterwards finds no more of it, dim by dim, than
-// both it and the ranks near it hold.
-int64_t LayoutGraph::LeastExchange(absl::Span<const int64_t> from,
-                                   absl::Span<const int64_t> to) const {
-  const size_t dims = extents_.size();
-  const absl::Span<const int64_t> piece = to.last(dims);
-  int64_t at_hand = 1;
-  for (int64_t extent : piece) at_hand *= extent;
-  int64_t time = SaturatingAdd(launch_ps_, least_latency_ps_);
-  for (size_t tier = 0; tier < tiers_.size(); ++tier) {
-    int64_t found = 1;
-    for (size_t dim = 0; dim < dims; ++dim) {
-      found *= std::min(from[tier * dims + dim], piece[dim]);
-    }
-    const int64_t bytes = (at_hand - found) * element_size_;
-    time = SaturatingAdd(time, tiers_[tier].rate.LeastTimeFor(bytes));
-    at_hand = found;
-  }
-  return time;
+  const int64_t message = SaturatingAdd(launch_ps_, least_latency_ps_);
+  return SaturatingAdd(message,
+                       best_rate_.LeastTimeFor((held - found) * element_size_));
 }
 
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
@@ -140,15 +121,16 @@ LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
 }
 
 LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
-                                            const PackedLayout& from,
-                                            const PackedLayout& to,
+                                            const CutLayout& from,
+                                            const CutLayout& to,
                                             AxisMask within,
                                             AxisMask own) const {
   if (has_ragged_) return NeedOf(overlap, own);
   if (overlap.IsEven()) {
     return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
   }
-  const Overlap joined = OverlapOf(from, WithoutMinorCuts(to, within));
+  const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
+  const Overlap joined = OverlapOf(from, end);
   const PackedCoords coords = joined.NeedyRank();
   return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
 }
@@ -209,7 +191,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   const bool all_alike = need.everywhere > 0;
   const int64_t held =
       all_alike ? need.everywhere
-                : std::min(need.held.elements, AverageElements(ends.to));
+                : std::min(need.held.elements, AverageElements(ends.to.layout));
   const Fills fills = {
       .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
       .held = held,
@@ -228,7 +210,8 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   // as one, and share it.
   for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
     const Tier& tier = tiers_[i];
-    const Changes slow = ChangesOf(ends.from, ends.to, tier.within);
+    const Changes slow =
+        ChangesOf(ends.from.layout, ends.to.layout, tier.within);
     const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
                                     tier.within, tier.within & ~slow.filled);
     const bool refills_slow = is_refilled && slow.keepers > 1;
@@ -243,10 +226,10 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   return least;
 }
 
-int64_t LayoutGraph::LeastTime(const PackedLayout& from,
-                               const PackedLayout& to) const {
+int64_t LayoutGraph::LeastTime(const CutLayout& from,
+                               const CutLayout& to) const {
   const Overlap overlap = OverlapOf(from, to);
-  const Changes changes = ChangesOf(from, to, kAllAxes);
+  const Changes changes = ChangesOf(from.layout, to.layout, kAllAxes);
   const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
   if (need.held.elements == 0) return 0;
   int64_t ranks = need.held.pieces - need.found.pieces + 1;

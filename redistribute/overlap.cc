@@ -18,57 +18,24 @@ Share Times(const Share& a, const Share& b) {
 
 }  // namespace
 
-Overlap::Overlap(const Dims& extents, absl::Span<const int64_t> axis_sizes,
-                 const PackedLayout& before, const PackedLayout& after)
-    : axis_sizes_(axis_sizes), dims_(extents.size()) {
-  const auto add = [&](AxisState state, size_t axis, CutList Dim::*list) {
-    if (!state.is_shard()) return;
-    CutList& cuts = dims_[state.dim()].*list;
-    cuts.axes[state.position()] = static_cast<uint8_t>(axis);
-    ++cuts.size;
-  };
-  for (size_t axis = 0; axis < axis_sizes.size(); ++axis) {
-    add(before[axis], axis, &Dim::before);
-    add(after[axis], axis, &Dim::after);
+Overlap::Overlap(absl::Span<const int64_t> axis_sizes, const CutLayout& before,
+                 const CutLayout& after)
+    : axis_sizes_(axis_sizes), before_(before), after_(after) {
+  for (size_t i = 0; i < before.dims.size(); ++i) {
+    const CutLayout::Dim& a = before.dims[i];
+    const CutLayout::Dim& b = after.dims[i];
+    const int both = std::min(a.num_axes, b.num_axes);
+    int prefix = 0;
+    while (prefix < both && a.axes[prefix] == b.axes[prefix]) ++prefix;
+    const bool divides =
+        a.extent == 0 || a.piece % b.piece == 0 || b.piece % a.piece == 0;
+    dims_.push_back({a, b, prefix, a.is_even && b.is_even && divides});
   }
-  for (size_t i = 0; i < dims_.size(); ++i) {
-    Dim& dim = dims_[i];
-    dim.extent = extents[i];
-    while (dim.prefix < std::min(dim.before.size, dim.after.size) &&
-           dim.before.axes[dim.prefix] == dim.after.axes[dim.prefix]) {
-      ++dim.prefix;
-    }
-    dim.is_even = true;
-    dim.old_piece = Cut(dim.before, dim.extent, old_pieces_, dim.is_even);
-    dim.new_piece = Cut(dim.after, dim.extent, new_pieces_, dim.is_even);
-    if (dim.extent == 0 || !dim.differs()) continue;
-    dim.is_even = dim.is_even && (dim.old_piece % dim.new_piece == 0 ||
-                                  dim.new_piece % dim.old_piece == 0);
-  }
-}
-
-// Nested cuts by ceil(extent / size) divide by the sizes in turn.
-int64_t Overlap::Cut(const CutList& list, int64_t extent,
-                     std::array<int64_t, kMaxMovingAxes>& pieces,
-                     bool& is_even) const {
-  for (int i = 0; i < list.size; ++i) {
-    const int64_t rest = extent % Size(list, i);
-    extent = extent / Size(list, i) + (rest == 0 ? 0 : 1);
-    is_even = is_even && rest == 0;
-    pieces[list.axes[i]] = extent;
-  }
-  return extent;
-}
-
-AxisMask Overlap::MaskOf(const CutList& list, int from) {
-  AxisMask axes = kNoAxes;
-  for (int i = from; i < list.size; ++i) axes |= AxisMask{1} << list.axes[i];
-  return axes;
 }
 
 Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
-  int64_t low = old_pieces_[old_axis];
-  int64_t high = new_pieces_[new_axis];
+  int64_t low = before_.pieces[old_axis];
+  int64_t high = after_.pieces[new_axis];
   int64_t low_size = axis_sizes_[old_axis];
   int64_t high_size = axis_sizes_[new_axis];
   if (low > high) {
@@ -92,7 +59,7 @@ Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
 Overlap::Meeting Overlap::MeetingOf(const Dim& dim, int old_axis,
                                     AxisMask axes) const {
   Meeting worst = Meeting::kApart;
-  for (int i = dim.prefix; i < dim.after.size; ++i) {
+  for (int i = dim.prefix; i < dim.after.num_axes; ++i) {
     const int new_axis = dim.after.axes[i];
     if (!Has(axes, new_axis)) continue;
     const Meeting meeting = MeetingOf(old_axis, new_axis);
@@ -105,7 +72,7 @@ Overlap::Meeting Overlap::MeetingOf(const Dim& dim, int old_axis,
 Overlap::Parts Overlap::PartsOf(const Dim& dim, AxisMask own,
                                 AxisMask held) const {
   Parts parts;
-  for (int i = dim.prefix; i < dim.before.size; ++i) {
+  for (int i = dim.prefix; i < dim.before.num_axes; ++i) {
     const int axis = dim.before.axes[i];
     if (!Has(own, axis)) continue;
     switch (MeetingOf(dim, axis, held)) {
@@ -127,8 +94,8 @@ Overlap::Parts Overlap::PartsOf(const Dim& dim, AxisMask own,
 int64_t Overlap::HeldTogether(AxisMask own) const {
   int64_t elements = 1;
   for (const Dim& dim : dims_) {
-    int64_t extent = dim.extent;
-    for (int i = 0; i < dim.after.size; ++i) {
+    int64_t extent = dim.after.extent;
+    for (int i = 0; i < dim.after.num_axes; ++i) {
       if (Has(own, dim.after.axes[i])) extent /= Size(dim.after, i);
     }
     elements *= extent;
@@ -157,31 +124,31 @@ Share Overlap::FoundAt(const PackedCoords& coords, AxisMask own) const {
 
 Share Overlap::FoundAt(const Dim& dim, const PackedCoords& coords,
                        AxisMask own) const {
-  Interval piece = {0, dim.extent};
-  for (int i = 0; i < dim.after.size; ++i) {
+  Interval piece = {0, dim.after.extent};
+  for (int i = 0; i < dim.after.num_axes; ++i) {
     const Interval part =
         CeilSplit(piece.size(), Size(dim.after, i), coords[dim.after.axes[i]]);
     piece = {piece.begin + part.begin, piece.begin + part.end};
   }
-  return CutDown(dim.before, 0, dim.extent, piece.begin, piece.end, coords,
-                 own);
+  return CutDown(dim.before, 0, dim.after.extent, piece.begin, piece.end,
+                 coords, own);
 }
 
-Share Overlap::CutDown(const CutList& list, int from, int64_t extent,
+Share Overlap::CutDown(const CutLayout::Dim& dim, int from, int64_t extent,
                        int64_t begin, int64_t end, const PackedCoords& coords,
                        AxisMask own) const {
   begin = std::max<int64_t>(begin, 0);
   end = std::min(end, extent);
   if (begin >= end) return {};
-  if (from == list.size) return {end - begin, 1};
-  const int64_t parts = Size(list, from);
+  if (from == dim.num_axes) return {end - begin, 1};
+  const int64_t parts = Size(dim, from);
   const int64_t chunk = CeilDiv(extent, parts);
   const auto part = [&](int64_t i) {
     const Interval whole = CeilSplit(extent, parts, i);
-    return CutDown(list, from + 1, whole.size(), begin - whole.begin,
+    return CutDown(dim, from + 1, whole.size(), begin - whole.begin,
                    end - whole.begin, coords, own);
   };
-  const int axis = list.axes[from];
+  const int axis = dim.axes[from];
   if (Has(own, axis)) return part(coords[axis]);
   // A first and a last part, and between them parts that are all alike.
   const int64_t first = begin / chunk;
@@ -192,7 +159,7 @@ Share Overlap::CutDown(const CutList& list, int from, int64_t extent,
   share.elements += at_last.elements;
   share.pieces += at_last.pieces;
   if (const int64_t between = last - first - 1; between > 0) {
-    const Share each = CutDown(list, from + 1, chunk, 0, chunk, coords, own);
+    const Share each = CutDown(dim, from + 1, chunk, 0, chunk, coords, own);
     share.elements += between * each.elements;
     share.pieces += between * each.pieces;
   }
@@ -207,23 +174,29 @@ Share Overlap::Most() const {
 
 int64_t Overlap::CellsBehindPrefix(const Dim& dim) const {
   int64_t cells = 1;
-  for (int i = dim.prefix; i < dim.before.size; ++i) {
+  for (int i = dim.prefix; i < dim.before.num_axes; ++i) {
     cells *= Size(dim.before, i);
   }
   return cells;
 }
 
 Share Overlap::Most(const Dim& dim) const {
-  if (dim.extent == 0) return {};
+  if (dim.after.extent == 0) return {};
   if (dim.is_even) {
-    return {dim.new_piece, std::max<int64_t>(1, dim.new_piece / dim.old_piece)};
+    return {dim.after.piece,
+            std::max<int64_t>(1, dim.after.piece / dim.before.piece)};
   }
-  return {dim.new_piece, std::min(CellsBehindPrefix(dim), dim.new_piece)};
+  return {dim.after.piece, std::min(CellsBehindPrefix(dim), dim.after.piece)};
 }
 
 Overlap::Finding Overlap::Least(AxisMask own) const {
   Finding least = {{1, 1}};
   for (const Dim& dim : dims_) {
+    // Where a dim stays as it is, every rank has all of it.
+    if (!dim.differs()) {
+      least.share = Times(least.share, Most(dim));
+      continue;
+    }
     const Finding of_dim = Least(dim, own);
     least.share = Times(least.share, of_dim.share);
     least.is_exact = least.is_exact && of_dim.is_exact;
@@ -233,8 +206,7 @@ Overlap::Finding Overlap::Least(AxisMask own) const {
 
 Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share most = Most(dim);
-  // Where a dim stays as it is, every rank has all of it.
-  if (dim.extent == 0 || !dim.differs()) return {most};
+  if (dim.after.extent == 0) return {most};
   if (dim.is_even) {
     const Parts parts = PartsOf(dim, own, kAllAxes);
     if (parts.count == 0 || !parts.is_exact) return {{}, parts.is_exact};
@@ -245,26 +217,27 @@ Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
   if ((left & own) == kNoAxes) return {most, /*is_exact=*/false};
   // Else the new piece is what the prefix leaves, the old ones parts of it.
   const bool sees_one =
-      dim.prefix == dim.after.size && (left & ~own) == kNoAxes;
+      dim.prefix == dim.after.num_axes && (left & ~own) == kNoAxes;
   if (!sees_one) return {{}, /*is_exact=*/false};
-  return {{LeastPiece(dim.before, 0, dim.extent), 0}, /*is_exact=*/false};
+  return {{LeastPiece(dim.before, 0, dim.after.extent), 0},
+          /*is_exact=*/false};
 }
 
-int64_t Overlap::LeastPiece(const CutList& list, int from,
+int64_t Overlap::LeastPiece(const CutLayout::Dim& dim, int from,
                             int64_t extent) const {
-  if (from == list.size || extent == 0) return extent;
-  const int64_t parts = Size(list, from);
+  if (from == dim.num_axes || extent == 0) return extent;
+  const int64_t parts = Size(dim, from);
   const int64_t last = CeilSplit(extent, parts, parts - 1).size();
   // No part but the last is smaller than the first, unless the last is empty.
-  const int64_t least = LeastPiece(list, from + 1, last);
+  const int64_t least = LeastPiece(dim, from + 1, last);
   if (least == 0) return 0;
-  return std::min(least, LeastPiece(list, from + 1, CeilDiv(extent, parts)));
+  return std::min(least, LeastPiece(dim, from + 1, CeilDiv(extent, parts)));
 }
 
 int64_t Overlap::MostFoundAtHome() const {
   int64_t elements = 1;
   for (const Dim& dim : dims_) {
-    elements *= std::min(dim.old_piece, dim.new_piece);
+    elements *= std::min(dim.before.piece, dim.after.piece);
   }
   return elements;
 }

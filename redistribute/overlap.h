@@ -6,8 +6,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "tessera/redistribute/cut_layout.h"
 #include "tessera/redistribute/packed_layout.h"
-#include "tessera/tensor/shape.h"
 
 namespace tessera::internal {
 
@@ -29,12 +29,12 @@ using PackedCoords = std::array<int64_t, kMaxMovingAxes>;
 // others.
 //
 // A short-lived value. No work grows with axis sizes.
-// LIFETIME: borrows `axis_sizes`.
+// LIFETIME: borrows all that it is made of.
 class Overlap {
  public:
-  // `axis_sizes`: one per packed axis.
-  Overlap(const Dims& extents, absl::Span<const int64_t> axis_sizes,
-          const PackedLayout& before, const PackedLayout& after);
+  // `axis_sizes`: one per packed axis, those of both layouts.
+  Overlap(absl::Span<const int64_t> axis_sizes, const CutLayout& before,
+          const CutLayout& after);
 
   // What the rank at these coordinates shall hold, and what of it is found at
   // the ranks with its own coordinates along `own`. Exact.
@@ -83,20 +83,16 @@ class Overlap {
   PackedCoords NeedyRank() const;
 
  private:
-  struct CutList {
-    std::array<uint8_t, kMaxMovingAxes> axes = {};  // major first
-    int size = 0;
-  };
+  // A dim before and after.
   struct Dim {
-    int64_t extent = 0;
-    CutList before;
-    CutList after;
-    int prefix = 0;         // axes that both lists begin with
-    int64_t old_piece = 0;  // extents of the largest pieces
-    int64_t new_piece = 0;
-    bool is_even = false;  // and of the pieces one divides the other
+    const CutLayout::Dim& before;
+    const CutLayout::Dim& after;
+    int prefix;    // axes that both are first cut by
+    bool is_even;  // and of the pieces one divides the other
 
-    bool differs() const { return prefix < before.size || prefix < after.size; }
+    bool differs() const {
+      return prefix < before.num_axes || prefix < after.num_axes;
+    }
   };
 
   // With even cuts, the coordinate along an axis is a digit of the index of
@@ -121,29 +117,25 @@ class Overlap {
   };
   Parts PartsOf(const Dim& dim, AxisMask own, AxisMask held) const;
 
-  // The axes of `list` from one on.
-  static AxisMask MaskOf(const CutList& list, int from);
-  // The extent that the cuts leave at most; notes it for each.
-  int64_t Cut(const CutList& list, int64_t extent,
-              std::array<int64_t, kMaxMovingAxes>& pieces, bool& is_even) const;
-  int64_t Size(const CutList& list, int i) const {
-    return axis_sizes_[list.axes[i]];
+  int64_t Size(const CutLayout::Dim& dim, int i) const {
+    return axis_sizes_[dim.axes[i]];
   }
   int64_t CellsBehindPrefix(const Dim& dim) const;
   Share Most(const Dim& dim) const;
   Finding Least(const Dim& dim, AxisMask own) const;
-  // The smallest piece that list[from..] cuts an extent into.
-  int64_t LeastPiece(const CutList& list, int from, int64_t extent) const;
+  // The smallest piece that the cuts of `dim`, from one on, leave of an extent.
+  int64_t LeastPiece(const CutLayout::Dim& dim, int from, int64_t extent) const;
   Share FoundAt(const Dim& dim, const PackedCoords& coords, AxisMask own) const;
-  // Of the pieces that list[from..] cuts an extent into, those with `coords`
-  // along `own`, cut down to [begin, end): elements, and how many are left.
-  Share CutDown(const CutList& list, int from, int64_t extent, int64_t begin,
-                int64_t end, const PackedCoords& coords, AxisMask own) const;
+  // Of the pieces that the cuts of `dim`, from one on, leave of an extent,
+  // those with `coords` along `own`, cut down to [begin, end): elements, and
+  // how many are left.
+  Share CutDown(const CutLayout::Dim& dim, int from, int64_t extent,
+                int64_t begin, int64_t end, const PackedCoords& coords,
+                AxisMask own) const;
 
   absl::Span<const int64_t> axis_sizes_;
-  // By axis, what its cut leaves of the dim, at most.
-  std::array<int64_t, kMaxMovingAxes> old_pieces_;
-  std::array<int64_t, kMaxMovingAxes> new_pieces_;
+  const CutLayout& before_;
+  const CutLayout& after_;
   absl::InlinedVector<Dim, 4> dims_;
 };
 

@@ -26,6 +26,7 @@
 namespace tessera {
 namespace {
 
+using internal::CutLayout;
 using internal::Edge;
 using internal::LayoutGraph;
 using internal::PackedLayout;
@@ -73,6 +74,7 @@ class Search {
       : graph_(graph),
         source_(source),
         target_(target),
+        end_(graph.Cut(target)),
         are_few_(graph.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere) {
     nodes_.reserve(kFewNodes);
     index_.reserve(kFewNodes);
@@ -91,7 +93,7 @@ class Search {
     max_workspace_ = std::numeric_limits<int64_t>::max();
     counts_workspace_ = true;
     Path();
-    return nodes_[best_].rank.cost;
+    return nodes_[best_].way.rank.cost;
   }
 
  private:
@@ -127,10 +129,12 @@ class Search {
     int parent = -1;  // the node before the last edge
     Edge edge = {};   // the last
   };
-  struct Node : Way {  // the best known
-    State state = {};
-    int64_t bound = 0;  // on the cost of the rest
-    LayoutGraph::LeastEdge least_edge = {};
+  struct Node {
+    Way way;  // the best known
+    State state;
+    CutLayout cuts;
+    int64_t bound;  // on the cost of the rest
+    LayoutGraph::LeastEdge least_edge;
   };
 
   // The order of the search: bound on the whole cost, steps, then which node
@@ -145,10 +149,28 @@ class Search {
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
 
-  // Where an exchange may lead.
+  using Queue =
+      std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>>;
+
+  static Queue EmptyQueue() {
+    std::vector<Entry> entries;
+    entries.reserve(kFewNodes);
+    return Queue({}, std::move(entries));
+  }
+
+  // A node that exchanges may lead to.
   struct Stop {
+    int64_t bound;  // on the cost of an exchange and the way from there
     int node;
-    int64_t bound;  // on the cost of the exchange and the way from there
+
+    friend auto operator<=>(const Stop&, const Stop&) = default;
+  };
+  // A layout that an exchange from the source may lead to. No node: there may
+  // be many of them, most of which no way leads to in the end.
+  struct FirstStop {
+    int64_t bound;
+    int64_t rest;  // a bound on the cost of the way from there
+    PackedLayout layout;
   };
 
   bool has_limit() const { return max_workspace_.has_value(); }
@@ -156,13 +178,12 @@ class Search {
   std::vector<Edge> Path() {
     Reach(NodeOf({source_, has_limit() ? Place::kSource : Place::kWorkspace}),
           {.rank = {.cost = 0, .steps = 0}});
-    stops_ =
-        StopsAt(are_few_ ? graph_.AllExchangeable() : graph_.FilledTo(target_));
+    AddStops(are_few_ ? graph_.AllExchangeable() : graph_.FilledTo(target_));
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
       const Node& node = nodes_[entry.node];
-      if (node.rank == entry.rank) {
+      if (node.way.rank == entry.rank) {
         if (IsGoal(node.state)) return PathEndingAt(entry.node);
         Expand(entry.node);
       }
@@ -185,128 +206,139 @@ class Search {
     graph_.UnpricedEdgesFrom(layout, edges_);
     if (!are_few_) graph_.AddUnpricedMovesFrom(layout, edges_);
     for (Edge& edge : edges_) Try(at, NodeOf({edge.after}), edge);
-    const bool is_source = nodes_[at].parent < 0;
-    if (is_source && may_exchange && !are_few_) {
-      first_stops_ = StopsAt(graph_.AllExchangeable());
-    }
+    const bool is_source = nodes_[at].way.parent < 0;
+    if (is_source && may_exchange && !are_few_) AddFirstStops();
   }
 
   void TryStops(int at) {
     for (const Stop& stop : stops_) {
-      if (Sum(nodes_[at].rank.cost, stop.bound) > BestCost()) break;
-      Edge edge = ExchangeTo(stop);
+      if (Sum(nodes_[at].way.rank.cost, stop.bound) > BestCost()) break;
+      Edge edge = {.kind = StepKind::kExchange,
+                   .after = nodes_[stop.node].state.layout};
       Try(at, stop.node, edge);
     }
   }
 
-  Edge ExchangeTo(const Stop& stop) const {
-    return {.kind = StepKind::kExchange,
-            .after = nodes_[stop.node].state.layout};
-  }
-
-  // The layouts from which the way to the target may be short, in the order of
-  // bounds.
-  std::vector<Stop> StopsAt(absl::Span<const PackedLayout> layouts) {
-    std::vector<Stop> stops;
-    stops.reserve(layouts.size());
+  void AddStops(absl::Span<const PackedLayout> layouts) {
+    stops_.reserve(layouts.size());
     for (const PackedLayout& layout : layouts) {
-      const int at = NodeOf({layout});
-      const int64_t exchange =
-          counts_workspace_ ? 0 : nodes_[at].least_edge.communicating;
-      const int64_t bound = Sum(exchange, nodes_[at].bound);
-      if (bound <= BestCost()) stops.push_back({at, bound});
+      const int node = NodeOf({layout});
+      stops_.push_back(
+          {BoundOver(nodes_[node].least_edge, nodes_[node].bound), node});
     }
-    absl::c_stable_sort(
-        stops, [](const Stop& a, const Stop& b) { return a.bound < b.bound; });
-    return stops;
+    absl::c_sort(stops_);
   }
 
-  // Exchanges may lead from the source to anywhere. Those layouts are tried
-  // once the search has come as far as they are.
+  // Exchanges may lead from the source to anywhere.
+  void AddFirstStops() {
+    for (const PackedLayout& layout : graph_.AllExchangeable()) {
+      const auto known = index_.find(State{layout});
+      const CutLayout cuts = graph_.Cut(layout);
+      const int64_t rest =
+          known == index_.end() ? Bound(cuts) : nodes_[known->second].bound;
+      const int64_t bound = BoundOver(graph_.LeastEdgeTo(cuts), rest);
+      if (bound <= BestCost()) first_stops_.push_back({bound, rest, layout});
+    }
+    absl::c_stable_sort(first_stops_,
+                        [](const FirstStop& a, const FirstStop& b) {
+                          return a.bound < b.bound;
+                        });
+  }
+
+  // Tries those that the search has come as far as.
   void TryFirstStops() {
     for (; next_stop_ < first_stops_.size(); ++next_stop_) {
-      const Stop& stop = first_stops_[next_stop_];
+      const FirstStop& stop = first_stops_[next_stop_];
       if (!queue_.empty() && stop.bound > queue_.top().bound) return;
-      Edge edge = ExchangeTo(stop);
-      if (!graph_.Price(source_, edge)) continue;
+      Edge edge = {.kind = StepKind::kExchange, .after = stop.layout};
+      if (!graph_.Price(nodes_[0].cuts, graph_.Cut(stop.layout), edge))
+        continue;
       if (counts_workspace_ ||
-          Sum(edge.cost.time_ps, nodes_[stop.node].bound) <= BestCost()) {
-        Follow(0, edge);
+          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+        Follow(0, NodeOf({stop.layout}, stop.rest), edge);
       }
     }
+  }
+
+  // On the cost of an exchange over the cheapest edge to some layout, and of
+  // the rest of the way.
+  int64_t BoundOver(const LayoutGraph::LeastEdge& edge, int64_t rest) const {
+    return counts_workspace_ ? rest : Sum(edge.communicating, rest);
   }
 
   // Prices an edge between two nodes and takes it, if that may be of use.
   void Try(int at, int to, Edge& edge) {
     if (!has_limit() && !MayHelp(at, to, edge.kind)) return;
-    if (graph_.Price(nodes_[at].state.layout, edge)) Follow(at, edge);
+    if (!graph_.Price(nodes_[at].cuts, nodes_[to].cuts, edge)) return;
+    Follow(at, to, edge);
   }
 
   // Whether a step, as cheap as it can be, is on a way to its end that is
   // better than those known, and may be part of one to the target.
   bool MayHelp(int at, int to, StepKind kind) const {
     if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
-    return kind != StepKind::kExchange ||
-           MayHelp(at, to, kind, LeastExchange(at, to));
+    // Of a few, most exchanges help.
+    const bool is_one_of_many = kind == StepKind::kExchange && !are_few_;
+    return !is_one_of_many ||
+           MayHelp(at, to, kind,
+                   graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts));
   }
   bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
-    const Rank rank = Behind(nodes_[at], kind, cost);
-    return rank < nodes_[to].rank &&
+    const Rank rank = Behind(nodes_[at].way.rank, kind, cost);
+    return rank < nodes_[to].way.rank &&
            Sum(rank.cost, nodes_[to].bound) <= BestCost();
   }
-  int64_t LeastExchange(int at, int to) const {
-    return graph_.LeastExchange(NearExtents(at), NearExtents(to));
-  }
-  absl::Span<const int64_t> NearExtents(int at) const {
-    const size_t size = near_extents_.size() / nodes_.size();
-    return absl::MakeConstSpan(near_extents_).subspan(at * size, size);
-  }
 
-  // The rank of the way to a node and a step of this cost from there.
-  Rank Behind(const Node& node, StepKind kind, int64_t cost) const {
+  // The rank of a way and a step of this cost behind it.
+  Rank Behind(const Rank& way, StepKind kind, int64_t cost) const {
     const bool is_exchange = kind == StepKind::kExchange;
-    return {.cost = counts_workspace_ ? std::max(node.rank.cost, cost)
-                                      : Sum(node.rank.cost, cost),
-            .steps = node.rank.steps + 1,
-            .exchanges = node.rank.exchanges + (is_exchange ? 1 : 0)};
+    return {.cost = counts_workspace_ ? std::max(way.cost, cost)
+                                      : Sum(way.cost, cost),
+            .steps = way.steps + 1,
+            .exchanges = way.exchanges + (is_exchange ? 1 : 0)};
   }
 
-  // Takes an edge from a node to wherever it may leave the value.
-  void Follow(int at, const Edge& edge) {
+  // Takes an edge between two nodes to wherever it may leave the value.
+  void Follow(int at, int to, const Edge& edge) {
     if (!has_limit()) {
-      Take(at, edge, Place::kWorkspace, 0);
+      Take(at, to, edge, edge.cost.time_ps);
       return;
     }
     const State from = nodes_[at].state;
     const bool moves =
         WithoutPartial(from.layout) != WithoutPartial(edge.after);
     const bool arrives = WithoutPartial(edge.after) == WithoutPartial(target_);
-    const int64_t held =
-        from.place == Place::kWorkspace ? graph_.PieceBytes(from.layout) : 0;
+    const int64_t held = from.place == Place::kWorkspace
+                             ? graph_.PieceBytes(nodes_[at].cuts)
+                             : 0;
     if (from.place == Place::kTarget) {
-      if (!moves) Take(at, edge, Place::kTarget, 0);
+      if (!moves) TakeWithin(at, edge, Place::kTarget, 0);
       return;
     }
     const bool never_moved = from.place == Place::kSource;
     if (arrives && (moves || never_moved)) {
-      Take(at, edge, Place::kTarget, held);
+      TakeWithin(at, edge, Place::kTarget, held);
     }
     if (never_moved && edge.kind == StepKind::kSlice) {
-      Take(at, edge, Place::kSource, 0);
+      TakeWithin(at, edge, Place::kSource, 0);
       return;
     }
     const bool in_place = !moves && from.place == Place::kWorkspace;
-    Take(at, edge, Place::kWorkspace,
-         in_place ? held : held + graph_.PieceBytes(edge.after));
+    TakeWithin(at, edge, Place::kWorkspace,
+               in_place ? held : held + graph_.PieceBytes(nodes_[to].cuts));
   }
 
-  void Take(int at, const Edge& edge, Place place, int64_t workspace) {
-    if (has_limit() && workspace > *max_workspace_) return;
-    const int64_t cost = counts_workspace_ ? workspace : edge.cost.time_ps;
-    Reach(NodeOf({edge.after, place}),
-          {.rank = Behind(nodes_[at], edge.kind, cost),
-           .parent = at,
-           .edge = edge});
+  // The same where that much workspace counts.
+  void TakeWithin(int at, const Edge& edge, Place place, int64_t workspace) {
+    if (workspace > *max_workspace_) return;
+    Take(at, NodeOf({edge.after, place}), edge,
+         counts_workspace_ ? workspace : edge.cost.time_ps);
+  }
+
+  void Take(int at, int to, const Edge& edge, int64_t cost) {
+    Reach(to, {.rank = Behind(nodes_[at].way.rank, edge.kind, cost),
+               .parent = at,
+               .edge = edge});
   }
 
   // Notes a way to a node, if it is the first or better than those known, and
@@ -314,8 +346,8 @@ class Search {
   void Reach(int at, const Way& way) {
     Node& node = nodes_[at];
     const int64_t bound = Sum(way.rank.cost, node.bound);
-    if (bound > BestCost() || way.rank >= node.rank) return;
-    static_cast<Way&>(node) = way;
+    if (bound > BestCost() || way.rank >= node.way.rank) return;
+    node.way = way;
     if (IsGoal(node.state)) best_ = at;
     queue_.push({.bound = bound,
                  .steps = way.rank.steps,
@@ -323,33 +355,33 @@ class Search {
                  .rank = way.rank});
   }
 
-  // The node of a state, to which there may be no way yet.
-  int NodeOf(const State& state) {
+  // The node of a state, to which there may be no way yet. `bound` saves
+  // working it out once more.
+  int NodeOf(const State& state, std::optional<int64_t> bound = {}) {
     const auto [entry, is_new] =
         index_.try_emplace(state, static_cast<int>(nodes_.size()));
     if (is_new) {
-      Node& node = nodes_.emplace_back();
-      node.state = state;
-      node.bound = Bound(state.layout);
-      node.least_edge = graph_.LeastEdgeTo(state.layout);
-      graph_.AddNearExtents(state.layout, near_extents_);
+      nodes_.push_back({{}, state, graph_.Cut(state.layout), 0, {}});
+      Node& node = nodes_.back();
+      node.bound = bound.has_value() ? *bound : Bound(node.cuts);
+      node.least_edge = graph_.LeastEdgeTo(node.cuts);
     }
     return entry->second;
   }
 
   int64_t BestCost() const {
     return best_ < 0 ? std::numeric_limits<int64_t>::max()
-                     : nodes_[best_].rank.cost;
+                     : nodes_[best_].way.rank.cost;
   }
-  int64_t Bound(const PackedLayout& layout) const {
-    return counts_workspace_ ? 0 : graph_.LeastTime(layout, target_);
+  int64_t Bound(const CutLayout& from) const {
+    return counts_workspace_ ? 0 : graph_.LeastTime(from, end_);
   }
   static int64_t Sum(int64_t a, int64_t b) { return SaturatingAdd(a, b); }
 
   std::vector<Edge> PathEndingAt(int at) const {
     std::vector<Edge> path;
-    for (int parent; (parent = nodes_[at].parent) >= 0; at = parent) {
-      path.push_back(nodes_[at].edge);
+    for (int parent; (parent = nodes_[at].way.parent) >= 0; at = parent) {
+      path.push_back(nodes_[at].way.edge);
       graph_.AddAxes(nodes_[parent].state.layout, path.back());
     }
     absl::c_reverse(path);
@@ -359,15 +391,15 @@ class Search {
   const LayoutGraph& graph_;
   const PackedLayout source_;
   const PackedLayout target_;
-  const bool are_few_;  // exchanges lead from any layout to any other
+  const CutLayout end_;  // the target
+  const bool are_few_;   // exchanges lead from any layout to any other
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
-  std::vector<int64_t> near_extents_;  // of nodes_, one after the other
   int best_ = -1;  // the node of the target, once there is one
   absl::flat_hash_map<State, int> index_;  // into nodes_
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
-  std::vector<Stop> first_stops_;  // of exchanges from the source
+  Queue queue_ = EmptyQueue();
+  std::vector<FirstStop> first_stops_;
   size_t next_stop_ = 0;
   std::vector<Stop> stops_;  // of exchanges from anywhere
   std::vector<Edge> edges_;
@@ -433,10 +465,11 @@ absl::StatusOr<Plan> MakePlan(const Layout& source, const Layout& target,
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<Edge> path,
       FindPath(graph, graph.Pack(first), graph.Pack(last), options));
+  steps.reserve(path.size() + 2);
   if (source != first) steps.push_back(Relabelling(source, first));
   Layout before = first;
   for (const Edge& edge : path) {
-    Layout after = graph.Unpack(edge.after);
+    Layout after = &edge == &path.back() ? last : graph.Unpack(edge.after);
     steps.push_back({.kind = edge.kind,
                      .axes = graph.MeshAxes(edge.axes),
                      .before = std::move(before),

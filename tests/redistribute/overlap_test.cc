@@ -17,6 +17,7 @@ namespace {
 
 using internal::AxisMask;
 using internal::AxisState;
+using internal::CutLayout;
 using internal::kAllAxes;
 using internal::kNoAxes;
 using internal::Overlap;
@@ -44,7 +45,8 @@ struct World {
   PackedLayout before = {};
   PackedLayout after = {};
 
-  Overlap ToOverlap() const { return {extents, sizes, before, after}; }
+  CutLayout Before() const { return {extents, sizes, before}; }
+  CutLayout After() const { return {extents, sizes, after}; }
 
   std::vector<PackedCoords> Ranks() const {
     std::vector<PackedCoords> ranks;
@@ -130,7 +132,9 @@ TEST(OverlapTest, NoRankNeedsMore) {
   SeededRandom random;
   for (int n = 0; n < kWorlds; ++n) {
     const World world = RandomWorld(random);
-    const Overlap overlap = world.ToOverlap();
+    const CutLayout before = world.Before();
+    const CutLayout after = world.After();
+    const Overlap overlap(world.sizes, before, after);
     const Share most = overlap.Most();
     for (AxisMask own = kNoAxes; own < AxisMask{1} << kNumAxes; ++own) {
       const Share least = overlap.Least(own).share;
@@ -151,7 +155,9 @@ TEST(OverlapTest, SomeRankOfARegularOneNeedsThatMuch) {
   int regular = 0;
   for (int n = 0; regular < kWorlds / 10; ++n) {
     const World world = RandomWorld(random);
-    const Overlap overlap = world.ToOverlap();
+    const CutLayout before = world.Before();
+    const CutLayout after = world.After();
+    const Overlap overlap(world.sizes, before, after);
     const AxisMask near = random() & 7;
     const AxisMask nearer = near & random();
     const Overlap::Finding least_near = overlap.Least(near);
@@ -175,7 +181,9 @@ TEST(OverlapTest, BoundsWhatRanksFindTogether) {
   int even = 0;
   for (int n = 0; even < kWorlds / 50; ++n) {
     const World world = RandomWorld(random);
-    const Overlap overlap = world.ToOverlap();
+    const CutLayout before = world.Before();
+    const CutLayout after = world.After();
+    const Overlap overlap(world.sizes, before, after);
     if (!overlap.IsEven()) continue;
     ++even;
     const AxisMask own = random() & 7;
@@ -200,8 +208,11 @@ TEST(OverlapTest, CountsPartsThatDoNotLieTogether) {
       .sizes = {2, 4, 2},
       .before = {AxisState::Shard(0, 0)},
       .after = {AxisState::Shard(0, 1), AxisState::Shard(0, 0)}};
-  EXPECT_EQ(world.ToOverlap().HeldTogether(1), 8);
-  EXPECT_EQ(world.ToOverlap().FoundTogether(1), 4);
+  const CutLayout before = world.Before();
+  const CutLayout after = world.After();
+  const Overlap overlap(world.sizes, before, after);
+  EXPECT_EQ(overlap.HeldTogether(1), 8);
+  EXPECT_EQ(overlap.FoundTogether(1), 4);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "tessera/comm/comm_set.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
@@ -91,6 +93,36 @@ absl::StatusOr<Communicator*> CommSet::GetUnion(const DeviceMesh& a,
   return FindOrMake(
       {absl::StrCat(a.ToString(), "+", b.ToString()), std::move(ranks)},
       stream);
+}
+
+absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
+                            absl::FunctionRef<std::string()> describe) {
+  if (agreed_.contains(fingerprint)) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> fingerprints,
+      group.HostAllGather(absl::StrCat(absl::Hex(fingerprint))));
+  const bool all_equal = absl::c_all_of(
+      fingerprints,
+      [&](const std::string& other) { return other == fingerprints.front(); });
+  if (all_equal) {
+    agreed_.insert(fingerprint);
+    return absl::OkStatus();
+  }
+  // Only now, for in large groups the texts are long.
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                           group.HostAllGather(describe()));
+  std::map<std::string, std::vector<int>> ranks_by_text;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    ranks_by_text[texts[i]].push_back(group.members()[i]);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "comm: ranks of '", group.name(), "' disagree: ",
+      absl::StrJoin(
+          ranks_by_text, "; ", [](std::string* out, const auto& entry) {
+            const auto& [text, ranks] = entry;
+            absl::StrAppend(out, ranks.size() == 1 ? "rank " : "ranks ",
+                            absl::StrJoin(ranks, ","), ": ", text);
+          })));
 }
 
 absl::Status CommSet::Lend(const DeviceMesh& mesh, absl::Span<const int> axes,

@@ -1,10 +1,13 @@
 #ifndef TESSERA_COMM_COMM_SET_H_
 #define TESSERA_COMM_COMM_SET_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -45,6 +48,14 @@ class CommSet {
   absl::StatusOr<Communicator*> GetUnion(const DeviceMesh& a,
                                          const DeviceMesh& b, Stream& stream);
 
+  // OK where all ranks of `group` have the same fingerprint of what they are
+  // about to do. They are asked once for each fingerprint: a host all-gather,
+  // which is COLLECTIVE over the group.
+  // ERRORS: FailedPrecondition, on every rank, with what describe() gives on
+  // each of them; those of HostAllGather.
+  absl::Status Agree(Communicator& group, uint64_t fingerprint,
+                     absl::FunctionRef<std::string()> describe);
+
   // Makes Get return `communicator` for this slice of the mesh and the
   // communicator's stream. ERRORS: InvalidArgument where its members are not
   // the ranks of the slice, in order; AlreadyExists.
@@ -73,6 +84,7 @@ class CommSet {
 
   Communicator& world_;
   std::vector<Entry> entries_;
+  absl::flat_hash_set<uint64_t> agreed_;  // fingerprints
 };
 
 }  // namespace tessera

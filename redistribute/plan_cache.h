@@ -2,13 +2,12 @@
 #define TESSERA_REDISTRIBUTE_PLAN_CACHE_H_
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "tessera/base/lru_map.h"
 #include "tessera/base/mutex.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
@@ -18,8 +17,7 @@
 namespace tessera {
 
 // Keeps the plans of one topology, and one set of options, that were asked for
-// last. Thread-safe: the
-// ranks of a process can share one.
+// last. Thread-safe: the ranks of a process can share one.
 //
 //   PlanCache plans(Topology::LocalCpu(), /*capacity=*/1024);
 //   TESSERA_ASSIGN_OR_RETURN(auto plan, plans.Get(source, target));
@@ -62,19 +60,11 @@ class PlanCache {
     return {&plan.source(), &plan.target()};
   }
 
-  // The plan that is kept, made the one asked for last; null without one.
-  PlanPtr Find(const Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Insert(PlanPtr plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   const Topology topology_;
   const PlanOptions options_;
-  const int64_t capacity_;
 
   mutable Mutex mutex_;
-  // The one asked for last first.
-  std::list<PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Ends, std::list<PlanPtr>::iterator> index_
-      ABSL_GUARDED_BY(mutex_);
+  LruMap<Ends, PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tessera

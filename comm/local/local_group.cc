@@ -40,10 +40,8 @@ LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
 absl::Status LocalGroup::Run(int rank, const Collective& call) {
   TESSERA_ASSIGN_OR_RETURN(const bool ended, Start(rank, call));
   if (ended) return absl::OkStatus();
-  for (int phase = 0; phase < NumPhases(call.kind); ++phase) {
-    RunPart(calls_, phase, rank);
-    Pass();
-  }
+  RunPart(calls_, rank);
+  Pass();
   return absl::OkStatus();
 }
 

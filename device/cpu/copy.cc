@@ -6,6 +6,7 @@
 
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/cpu/loops.h"
+#include "tessera/device/cpu/row_kernels.h"
 
 namespace tessera {
 namespace {
@@ -99,9 +100,27 @@ void CopySmallUnits(std::byte* dst, const std::byte* src, const CopyLoop& inner,
   }
 }
 
-void CopyUnits(std::byte* dst, const std::byte* src, const CopyLoop& inner,
-               const CopyLoop& outer, int64_t unit) {
-  switch (unit) {
+// Copies units of two loops that are no small ones.
+void CopyRows(std::byte* dst, const std::byte* src, const CopyLoop& inner,
+              const CopyLoop& outer, int64_t unit, bool past_caches) {
+  // The fewer rows of src at a time, the better they are fetched ahead.
+  const int64_t tile = outer.src < inner.src ? 8 : inner.extent;
+  for (int64_t i = 0; i < inner.extent; i += tile) {
+    for (int64_t o = 0; o < outer.extent; ++o) {
+      for (int64_t c = i; c < std::min(i + tile, inner.extent); ++c) {
+        internal::CopyRow(dst + o * outer.dst + c * inner.dst,
+                          src + o * outer.src + c * inner.src, unit,
+                          past_caches);
+      }
+    }
+  }
+}
+
+void CopyUnits(std::byte* dst, const std::byte* src, const CopyPlan& plan,
+               bool past_caches) {
+  const CopyLoop& inner = plan.loops[0];
+  const CopyLoop& outer = plan.loops[1];
+  switch (plan.unit) {
     case 2:
       return CopySmallUnits<2>(dst, src, inner, outer);
     case 4:
@@ -117,40 +136,36 @@ void CopyUnits(std::byte* dst, const std::byte* src, const CopyLoop& inner,
     case 32:
       return CopySmallUnits<32>(dst, src, inner, outer);
     default:
-      break;
-  }
-  // The fewer rows of src at a time, the better they are fetched ahead.
-  const int64_t tile = outer.src < inner.src ? 8 : inner.extent;
-  for (int64_t i = 0; i < inner.extent; i += tile) {
-    for (int64_t o = 0; o < outer.extent; ++o) {
-      for (int64_t c = i; c < std::min(i + tile, inner.extent); ++c) {
-        std::memcpy(dst + o * outer.dst + c * inner.dst,
-                    src + o * outer.src + c * inner.src, unit);
-      }
-    }
+      return CopyRows(dst, src, inner, outer, plan.unit, past_caches);
   }
 }
 
 // The loops from `level` on around the first two.
 void CopyLevel(const CopyPlan& plan, size_t level, std::byte* dst,
-               const std::byte* src) {
-  if (level < 2) {
-    return CopyUnits(dst, src, plan.loops[0], plan.loops[1], plan.unit);
-  }
+               const std::byte* src, bool past_caches) {
+  if (level < 2) return CopyUnits(dst, src, plan, past_caches);
   const CopyLoop& loop = plan.loops[level];
   for (int64_t i = 0; i < loop.extent; ++i) {
-    CopyLevel(plan, level - 1, dst + i * loop.dst, src + i * loop.src);
+    CopyLevel(plan, level - 1, dst + i * loop.dst, src + i * loop.src,
+              past_caches);
   }
 }
 
 }  // namespace
 
+bool OutgrowsCaches(int64_t bytes) { return bytes >= (4 << 20); }
+
 void CopyElements(const TensorView& dst, const TensorView& src) {
+  CopyElements(dst, src, OutgrowsCaches(dst.num_bytes()));
+}
+
+void CopyElements(const TensorView& dst, const TensorView& src,
+                  bool past_caches) {
   if (dst.num_elements() == 0) return;
   if (dst.data() == src.data()) return;  // one view
   const CopyPlan plan = PlanOf(dst, src);
   CopyLevel(plan, plan.loops.size() - 1, dst.as<std::byte>(),
-            src.as<std::byte>());
+            src.as<std::byte>(), past_caches);
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include "tessera/device/cpu/row_kernels.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 // Compiles what stands before HWY_ONCE for every instruction set that programs
@@ -9,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "tessera/device/cpu/row_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // After foreach_target.h.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -159,6 +162,49 @@ void ForLanes(int64_t n, Visit visit) {
   int64_t i = 0;
   for (; i + step <= n; i += step) visit(d, i);
   for (; i < n; ++i) visit(hn::CappedTag<Wide, 1>(), i);
+}
+
+// --- Copies -----------------------------------------------------------------
+
+template <bool kPastCaches, class D>
+void StoreBytes(D d, hn::Vec<D> v, uint8_t* to) {
+  if constexpr (kPastCaches) {
+    hn::Stream(v, d, to);
+  } else {
+    hn::Store(v, d, to);
+  }
+}
+
+template <bool kPastCaches>
+void CopyBytes(uint8_t* dst, const uint8_t* src, int64_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto misplaced =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(dst) % step);
+  int64_t i = std::min(bytes, (step - misplaced) % step);
+  std::memcpy(dst, src, i);
+  for (; i + 4 * step <= bytes; i += 4 * step) {
+    const auto v0 = hn::LoadU(d, src + i);
+    const auto v1 = hn::LoadU(d, src + i + step);
+    const auto v2 = hn::LoadU(d, src + i + 2 * step);
+    const auto v3 = hn::LoadU(d, src + i + 3 * step);
+    StoreBytes<kPastCaches>(d, v0, dst + i);
+    StoreBytes<kPastCaches>(d, v1, dst + i + step);
+    StoreBytes<kPastCaches>(d, v2, dst + i + 2 * step);
+    StoreBytes<kPastCaches>(d, v3, dst + i + 3 * step);
+  }
+  std::memcpy(dst + i, src + i, bytes - i);
+  if (kPastCaches) hwy::FlushStream();
+}
+
+void Copy(void* dst, const void* src, int64_t bytes, bool past_caches) {
+  auto* const to = static_cast<uint8_t*>(dst);
+  const auto* const from = static_cast<const uint8_t*>(src);
+  if (past_caches) {
+    CopyBytes<true>(to, from, bytes);
+  } else {
+    CopyBytes<false>(to, from, bytes);
+  }
 }
 
 // --- Reductions -------------------------------------------------------------
@@ -420,10 +466,21 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::internal {
 
+HWY_EXPORT(Copy);
 HWY_EXPORT(Reduce);
 HWY_EXPORT(Cast);
 HWY_EXPORT(Scale);
 HWY_EXPORT(AccumulateScaled);
+
+void CopyRow(void* dst, const void* src, int64_t bytes, bool past_caches) {
+  // Beyond, some processors' memcpy is one slow instruction.
+  constexpr int64_t kMaxMemcpy = 2048;
+  if (bytes <= kMaxMemcpy) {
+    std::memcpy(dst, src, bytes);
+  } else {
+    HWY_DYNAMIC_DISPATCH(Copy)(dst, src, bytes, past_caches);
+  }
+}
 
 void ReduceRow(ReduceOp op, DType dtype, void* dst,
                absl::Span<const void* const> sources, int64_t n) {

@@ -14,6 +14,9 @@ namespace tessera::internal {
 // operands: not on alignment, length or processor. Rows are the same or do not
 // overlap. Thread-safe.
 
+// Copies bytes. With `past_caches`, as CopyElements says.
+void CopyRow(void* dst, const void* src, int64_t bytes, bool past_caches);
+
 // As ReduceElements. REQUIRES: at least one source.
 void ReduceRow(ReduceOp op, DType dtype, void* dst,
                absl::Span<const void* const> sources, int64_t n);

@@ -26,26 +26,6 @@ void CopyWhereDifferent(const TensorView& dst, const TensorView& src,
   if (!IsSameMemory(dst, src)) CopyElements(dst, src, past_caches);
 }
 
-// The messages of `transfers` with one peer: visits them in order.
-class MessagesWith {
- public:
-  MessagesWith(int peer, const std::vector<Transfer>& transfers)
-      : peer_(peer), transfers_(transfers) {}
-
-  const Transfer* Next() {
-    while (next_ < transfers_.size()) {
-      const Transfer& t = transfers_[next_++];
-      if (t.peer == peer_) return &t;
-    }
-    return nullptr;
-  }
-
- private:
-  const int peer_;
-  const std::vector<Transfer>& transfers_;
-  size_t next_ = 0;
-};
-
 std::string DescribeSignatures(Calls calls, absl::Span<const int> ranks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (int i = 0; i < Size(calls); ++i) {

@@ -51,6 +51,14 @@ bool IsSameMemory(const TensorView& a, const TensorView& b) {
   return true;
 }
 
+const Transfer* MessagesWith::Next() {
+  while (next_ < transfers_.size()) {
+    const Transfer& t = transfers_[next_++];
+    if (t.peer == peer_) return &t;
+  }
+  return nullptr;
+}
+
 TensorView Collective::SendPiece(int i, int group_size) const {
   return Piece(send, send_dim, send_split, i, group_size);
 }

@@ -1,11 +1,12 @@
 #ifndef TESSERA_COMM_COLLECTIVE_H_
 #define TESSERA_COMM_COLLECTIVE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "tessera/tensor/index.h"
 #include "tessera/tensor/reduce_op.h"
 #include "tessera/tensor/tensor_view.h"
@@ -36,9 +37,24 @@ struct Transfer {
   TensorView view;
 };
 
+// Visits the messages of `transfers` with one peer, in order.
+class MessagesWith {
+ public:
+  MessagesWith(int peer, absl::Span<const Transfer> transfers)
+      : peer_(peer), transfers_(transfers) {}
+
+  // The next one, or null behind the last.
+  const Transfer* Next();
+
+ private:
+  const int peer_;
+  const absl::Span<const Transfer> transfers_;
+  size_t next_ = 0;
+};
+
 // What one rank asks of a group: the arguments of one call, checked by
 // Communicator before a backend sees them. Which fields count depends on
-// `kind`; see Communicator for their meaning.
+// `kind`; see Communicator for their meaning. LIFETIME: borrows the transfers.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;  // all_reduce, reduce_scatter
@@ -48,9 +64,9 @@ struct Collective {
   ExtentSplit send_split;
   int recv_dim = 0;  // all_gather, all_to_all: the dim that is joined
   ExtentSplit recv_split;
-  int root = 0;                 // broadcast
-  std::vector<Transfer> sends;  // send_recv
-  std::vector<Transfer> recvs;
+  int root = 0;                      // broadcast
+  absl::Span<const Transfer> sends;  // send_recv
+  absl::Span<const Transfer> recvs;
 
   // The part of `send` for group rank i (reduce_scatter, all_to_all), and the
   // part of `recv` that comes from it (all_gather, all_to_all).

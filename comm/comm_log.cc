@@ -1,5 +1,7 @@
 #include "tessera/comm/comm_log.h"
 
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -13,13 +15,41 @@ std::string CollectiveRecord::ToString() const {
                       " ", elements);
 }
 
-void CommLog::Append(CollectiveRecord record) {
+void CommLog::Append(const CollectiveRecord& record) {
   MutexLock lock(mutex_);
-  CommCounter& counter = counters_[Key(record.communicator, record.kind)];
+  auto it = counters_.find(KeyView(record.communicator, record.kind));
+  if (it == counters_.end()) {
+    it = counters_.try_emplace(Key(record.communicator, record.kind)).first;
+  }
+  CommCounter& counter = it->second;
   ++counter.calls;
   counter.bytes_received += record.bytes_received;
-  ring_.push_back(std::move(record));
-  if (ring_.size() > ring_size_) ring_.pop_front();
+
+  const Entry entry = {it,
+                       record.sequence,
+                       record.op,
+                       record.dtype,
+                       record.elements,
+                       record.bytes_received,
+                       record.group_size};
+  if (ring_.size() < ring_size_) {
+    ring_.push_back(entry);
+  } else if (ring_size_ > 0) {
+    ring_[oldest_] = entry;
+    oldest_ = (oldest_ + 1) % ring_size_;
+  }
+}
+
+CollectiveRecord CommLog::RecordOf(const Entry& entry) {
+  CollectiveRecord record;
+  record.sequence = entry.sequence;
+  std::tie(record.communicator, record.kind) = entry.counter->first;
+  record.op = entry.op;
+  record.dtype = entry.dtype;
+  record.elements = entry.elements;
+  record.bytes_received = entry.bytes_received;
+  record.group_size = entry.group_size;
+  return record;
 }
 
 CommLog::Counters CommLog::counters() const {
@@ -29,13 +59,19 @@ CommLog::Counters CommLog::counters() const {
 
 std::vector<CollectiveRecord> CommLog::recent() const {
   MutexLock lock(mutex_);
-  return {ring_.begin(), ring_.end()};
+  std::vector<CollectiveRecord> records;
+  records.reserve(ring_.size());
+  for (size_t i = 0; i < ring_.size(); ++i) {
+    records.push_back(RecordOf(ring_[(oldest_ + i) % ring_.size()]));
+  }
+  return records;
 }
 
 void CommLog::Clear() {
   MutexLock lock(mutex_);
-  counters_.clear();
   ring_.clear();
+  oldest_ = 0;
+  counters_.clear();
 }
 
 }  // namespace tessera

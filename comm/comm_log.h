@@ -3,12 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
 #include "tessera/tensor/dtype.h"
@@ -43,12 +43,21 @@ struct CommCounter {
 class CommLog {
  public:
   // Keeps the last `ring_size` records.
-  explicit CommLog(size_t ring_size = 1024) : ring_size_(ring_size) {}
+  explicit CommLog(size_t ring_size = 1024) : ring_size_(ring_size) {
+    ring_.reserve(ring_size);
+  }
 
   using Key = std::pair<std::string, CollectiveKind>;
-  using Counters = std::map<Key, CommCounter>;
+  using KeyView = std::pair<absl::string_view, CollectiveKind>;
+  // Finds a key by its view.
+  struct KeyLess {
+    using is_transparent = void;
+    bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
+  };
+  using Counters = std::map<Key, CommCounter, KeyLess>;
 
-  void Append(CollectiveRecord record);
+  // Allocates only for the first record of a communicator and kind.
+  void Append(const CollectiveRecord& record);
   Counters counters() const;
   // The last records, oldest first, in the order they were enqueued.
   std::vector<CollectiveRecord> recent() const;
@@ -56,10 +65,24 @@ class CommLog {
   void Clear();
 
  private:
+  // A record without its name, which its counter has.
+  struct Entry {
+    Counters::const_iterator counter;
+    int64_t sequence;
+    ReduceOp op;
+    DType dtype;
+    int64_t elements;
+    int64_t bytes_received;
+    int group_size;
+  };
+  static CollectiveRecord RecordOf(const Entry& entry);
+
   const size_t ring_size_;
   mutable Mutex mutex_;
   Counters counters_ ABSL_GUARDED_BY(mutex_);
-  std::deque<CollectiveRecord> ring_ ABSL_GUARDED_BY(mutex_);
+  // The last records; once there are ring_size_, the oldest is at oldest_.
+  std::vector<Entry> ring_ ABSL_GUARDED_BY(mutex_);
+  size_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tessera

@@ -81,14 +81,10 @@ std::string CheckPeers(absl::Span<const Transfer> transfers, int size) {
   return "";
 }
 
-// The messages among `transfers` with one peer, in order.
-std::vector<const Transfer*> With(int peer,
-                                  absl::Span<const Transfer> transfers) {
-  std::vector<const Transfer*> result;
-  for (const Transfer& t : transfers) {
-    if (t.peer == peer) result.push_back(&t);
-  }
-  return result;
+int CountWith(int peer, absl::Span<const Transfer> transfers) {
+  return static_cast<int>(
+      std::count_if(transfers.begin(), transfers.end(),
+                    [peer](const Transfer& t) { return t.peer == peer; }));
 }
 
 std::string CheckSendRecv(const Collective& call, int rank, int size) {
@@ -96,17 +92,22 @@ std::string CheckSendRecv(const Collective& call, int rank, int size) {
   if (problem.empty()) problem = CheckPeers(call.recvs, size);
   if (!problem.empty()) return problem;
 
-  const std::vector<const Transfer*> sends = With(rank, call.sends);
-  const std::vector<const Transfer*> recvs = With(rank, call.recvs);
-  if (sends.size() != recvs.size()) {
-    return absl::StrCat("this rank sends itself ", sends.size(),
-                        " messages and receives ", recvs.size());
+  MessagesWith sends(rank, call.sends);
+  MessagesWith recvs(rank, call.recvs);
+  for (int k = 0;; ++k) {
+    const Transfer* const sent = sends.Next();
+    const Transfer* const received = recvs.Next();
+    if (sent == nullptr && received == nullptr) return "";
+    if (sent == nullptr || received == nullptr) {
+      return absl::StrCat(
+          "this rank sends itself ", CountWith(rank, call.sends),
+          " messages and receives ", CountWith(rank, call.recvs));
+    }
+    if (sent->view.meta() != received->view.meta()) {
+      return CheckSame("this rank sends itself", sent->view.meta(),
+                       absl::StrCat("receive ", k), received->view.meta());
+    }
   }
-  for (size_t k = 0; k < sends.size() && problem.empty(); ++k) {
-    problem = CheckSame("this rank sends itself", sends[k]->view.meta(),
-                        absl::StrCat("receive ", k), recvs[k]->view.meta());
-  }
-  return problem;
 }
 
 std::string CheckCall(const Collective& call, int rank, int size) {
@@ -139,30 +140,6 @@ int64_t NumElements(absl::Span<const Transfer> transfers) {
   return elements;
 }
 
-CollectiveRecord MakeRecord(const Communicator& communicator,
-                            const Collective& call, int64_t sequence) {
-  CollectiveRecord record;
-  record.sequence = sequence;
-  record.communicator = communicator.name();
-  record.kind = call.kind;
-  record.op = call.op;
-  record.bytes_received =
-      call.BytesReceived(communicator.rank(), communicator.size());
-  record.group_size = communicator.size();
-  if (call.kind == CollectiveKind::kSendRecv) {
-    const std::vector<Transfer>& some =
-        call.sends.empty() ? call.recvs : call.sends;
-    if (!some.empty()) record.dtype = some[0].view.dtype();
-    record.elements =
-        std::max(NumElements(call.sends), NumElements(call.recvs));
-  } else {
-    record.dtype = call.recv.dtype();
-    record.elements =
-        std::max(call.send.num_elements(), call.recv.num_elements());
-  }
-  return record;
-}
-
 absl::Status CopyWhereDifferent(Stream& stream, const TensorView& dst,
                                 const TensorView& src) {
   if (IsSameMemory(dst, src)) return absl::OkStatus();
@@ -187,7 +164,10 @@ Communicator::Communicator(std::vector<int> members, int rank,
       rank_(rank),
       name_(name),
       stream_(stream),
-      log_(std::move(log)) {}
+      log_(std::move(log)) {
+  record_.communicator = name_;
+  record_.group_size = size();
+}
 
 absl::Status Communicator::AllReduce(ReduceOp op, const TensorView& send,
                                      const TensorView& recv) {
@@ -252,8 +232,8 @@ absl::Status Communicator::SendRecv(absl::Span<const Transfer> sends,
                                     absl::Span<const Transfer> recvs) {
   Collective call;
   call.kind = CollectiveKind::kSendRecv;
-  call.sends.assign(sends.begin(), sends.end());
-  call.recvs.assign(recvs.begin(), recvs.end());
+  call.sends = sends;
+  call.recvs = recvs;
   return Issue(call);
 }
 
@@ -274,9 +254,28 @@ absl::Status Communicator::Issue(const Collective& call) {
 
   const int64_t sequence = sequence_++;
   if (call.kind != CollectiveKind::kBarrier) {
-    log_->Append(MakeRecord(*this, call, sequence));
+    Record(call, sequence);
   }
   return Enqueue(call, sequence);
+}
+
+void Communicator::Record(const Collective& call, int64_t sequence) {
+  record_.sequence = sequence;
+  record_.kind = call.kind;
+  record_.op = call.op;
+  record_.bytes_received = call.BytesReceived(rank_, size());
+  if (call.kind == CollectiveKind::kSendRecv) {
+    const absl::Span<const Transfer> some =
+        call.sends.empty() ? call.recvs : call.sends;
+    record_.dtype = some.empty() ? DType::kF32 : some[0].view.dtype();
+    record_.elements =
+        std::max(NumElements(call.sends), NumElements(call.recvs));
+  } else {
+    record_.dtype = call.recv.dtype();
+    record_.elements =
+        std::max(call.send.num_elements(), call.recv.num_elements());
+  }
+  log_->Append(record_);
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Subgroup(

@@ -12,6 +12,8 @@ namespace tessera {
 // strides where "strided" is said and are contiguous elsewhere; source and
 // target must not overlap unless they are the same view.
 //
+// A CPU allocates nothing for views of up to four dims.
+//
 // Public functions check; backends implement the private ones, which get
 // arguments that hold what is promised here.
 //

@@ -1,16 +1,17 @@
 #ifndef TESSERA_DEVICE_STREAM_H_
 #define TESSERA_DEVICE_STREAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tessera/base/inline_function.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
@@ -42,33 +43,39 @@ struct LaunchDescriptor {
 
 // The work of a launch. On a CPU it is the work itself and runs when the
 // stream comes to it; on a GPU it runs at once and enqueues kernels on
-// Stream::native_handle().
-using LaunchBody = absl::AnyInvocable<absl::Status()>;
+// Stream::native_handle(). A body that captures up to kLaunchBytes (two views
+// and a few numbers) allocates nothing.
+inline constexpr size_t kLaunchBytes = 240;
+using LaunchBody = InlineFunction<absl::Status(), kLaunchBytes>;
 
 // A point in the order of one stream. A cheap handle; copies mean the same
 // point. Default-made, it has passed already. Thread-safe.
 class Event {
  public:
-  // What a backend keeps of an event.
+  // What a backend keeps for the events of a stream, or for one of them.
   class State {
    public:
     virtual ~State() = default;
-    virtual absl::Status Synchronize() = 0;
+    // As Event::Synchronize.
+    virtual absl::Status Synchronize(int64_t point) = 0;
   };
 
   Event() = default;
-  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // `point` tells events of one state apart.
+  explicit Event(std::shared_ptr<State> state, int64_t point = 0)
+      : state_(std::move(state)), point_(point) {}
 
   // Blocks the calling thread until the stream has come to this point.
   // Returns the stream's error, if it had failed by then.
   absl::Status Synchronize() const {
-    return state_ == nullptr ? absl::OkStatus() : state_->Synchronize();
+    return state_ == nullptr ? absl::OkStatus() : state_->Synchronize(point_);
   }
 
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
   std::shared_ptr<State> state_;
+  int64_t point_ = 0;
 };
 
 // Operations that run one after the other, in the order in which they were

@@ -176,8 +176,8 @@ absl::Status RankProgram::AddCommunication(const Step& step, CommSet& comms,
     prepared.kept = std::move(parts.kept);
     prepared.sends = messages(absl::MakeSpan(parts.sends));
     prepared.receives = messages(absl::MakeSpan(parts.receives));
-    call.sends.reserve(prepared.sends.size());
-    call.recvs.reserve(prepared.receives.size());
+    prepared.send_views.reserve(prepared.sends.size());
+    prepared.receive_views.reserve(prepared.receives.size());
     return absl::OkStatus();
   }
 
@@ -300,17 +300,20 @@ absl::Status RankProgram::StartExchange(PreparedStep& step,
     TESSERA_RETURN_IF_ERROR(
         Copy(PartOf(out, step.has, box), PartOf(value_, step.had, box)));
   }
-  step.call.sends.clear();
-  for (const Message& message : step.sends) {
-    step.call.sends.push_back(
-        {message.peer, PartOf(value_, step.had, message.box)});
-  }
-  step.call.recvs.clear();
-  for (const Message& message : step.receives) {
-    step.call.recvs.push_back(
-        {message.peer, PartOf(out, step.has, message.box)});
-  }
+  ViewParts(step.sends, value_, step.had, step.send_views);
+  ViewParts(step.receives, out, step.has, step.receive_views);
+  step.call.sends = step.send_views;
+  step.call.recvs = step.receive_views;
   return absl::OkStatus();
+}
+
+void RankProgram::ViewParts(absl::Span<const Message> messages,
+                            const TensorView& local, const Region& region,
+                            Transfers& views) {
+  views.clear();
+  for (const Message& message : messages) {
+    views.push_back({message.peer, PartOf(local, region, message.box)});
+  }
 }
 
 absl::Status RankProgram::Copy(const TensorView& out, const TensorView& in) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "tessera/comm/collective.h"
 #include "tessera/comm/comm_set.h"
 #include "tessera/comm/communicator.h"
@@ -66,6 +67,7 @@ class RankProgram {
     int peer;
     Box box;
   };
+  using Transfers = std::vector<Transfer>;
   struct PreparedStep {
     StepKind kind = StepKind::kRelabel;
     Storage storage = Storage::kSource;
@@ -89,6 +91,8 @@ class RankProgram {
     std::vector<Box> kept;
     std::vector<Message> sends;
     std::vector<Message> receives;
+    Transfers send_views;  // what the call borrows
+    Transfers receive_views;
   };
 
   explicit RankProgram(Stream& stream) : stream_(&stream) {}
@@ -103,6 +107,10 @@ class RankProgram {
   absl::Status Write(PreparedStep& step, const TensorView& out);
   absl::Status Fill(const PreparedStep& step, const TensorView& out);
   absl::Status StartExchange(PreparedStep& step, const TensorView& out);
+  // The parts of `local`, which is the piece of `region`.
+  static void ViewParts(absl::Span<const Message> messages,
+                        const TensorView& local, const Region& region,
+                        Transfers& views);
   absl::Status Copy(const TensorView& out, const TensorView& in);
 
   Stream* stream_;

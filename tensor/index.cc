@@ -16,8 +16,8 @@ absl::StatusOr<ExtentSplit> ExtentSplit::Explicit(
     return absl::InvalidArgumentError(
         "tensor: a split needs at least one size");
   }
-  ExtentSplit split;
-  split.ends_.reserve(sizes.size());
+  std::vector<int64_t> ends;
+  ends.reserve(sizes.size());
   int64_t end = 0;
   for (int64_t size : sizes) {
     if (size < 0) {
@@ -31,8 +31,10 @@ absl::StatusOr<ExtentSplit> ExtentSplit::Explicit(
           " + ", size));
     }
     end = *next;
-    split.ends_.push_back(end);
+    ends.push_back(end);
   }
+  ExtentSplit split;
+  split.ends_ = std::make_shared<const std::vector<int64_t>>(std::move(ends));
   return split;
 }
 
@@ -40,7 +42,7 @@ std::string ExtentSplit::ToString() const {
   if (is_ceil()) return "ceil";
   int64_t begin = 0;
   return absl::StrCat("(",
-                      absl::StrJoin(ends_, ",",
+                      absl::StrJoin(*ends_, ",",
                                     [&begin](std::string* out, int64_t end) {
                                       absl::StrAppend(out, end - begin);
                                       begin = end;

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
@@ -55,8 +56,8 @@ constexpr Interval CeilSplit(int64_t extent, int64_t parts, int64_t index) {
 }
 
 // How one extent is divided over the ranks of a group, in rank order: by the
-// shard rule (any extent, any group, no memory), or by explicit sizes.
-// A value type; thread-safe.
+// shard rule (any extent, any group, no memory), or by explicit sizes, which
+// copies share: copying allocates nothing. A value type; thread-safe.
 class ExtentSplit {
  public:
   // By CeilSplit. Equal pieces where the number of ranks divides the extent.
@@ -69,25 +70,28 @@ class ExtentSplit {
 
   // Piece `index` of `extent` over `parts`. REQUIRES: Fits(extent, parts).
   Interval Piece(int64_t extent, int64_t parts, int64_t index) const {
-    if (ends_.empty()) return CeilSplit(extent, parts, index);
-    return {index == 0 ? 0 : ends_[index - 1], ends_[index]};
+    if (is_ceil()) return CeilSplit(extent, parts, index);
+    return {index == 0 ? 0 : (*ends_)[index - 1], (*ends_)[index]};
   }
 
   // True if this divides `extent` over `parts`: always for the shard rule,
   // else if there are `parts` sizes that add up to `extent`.
   bool Fits(int64_t extent, int64_t parts) const {
-    if (ends_.empty()) return extent >= 0 && parts > 0;
-    return parts == static_cast<int64_t>(ends_.size()) &&
-           ends_.back() == extent;
+    if (is_ceil()) return extent >= 0 && parts > 0;
+    return parts == static_cast<int64_t>(ends_->size()) &&
+           ends_->back() == extent;
   }
 
-  bool is_ceil() const { return ends_.empty(); }
+  bool is_ceil() const { return ends_ == nullptr; }
   std::string ToString() const;  // "ceil" or "(2,1,1)"
 
-  friend bool operator==(const ExtentSplit&, const ExtentSplit&) = default;
+  friend bool operator==(const ExtentSplit& a, const ExtentSplit& b) {
+    if (a.ends_ == b.ends_) return true;
+    return !a.is_ceil() && !b.is_ceil() && *a.ends_ == *b.ends_;
+  }
 
  private:
-  absl::InlinedVector<int64_t, 8> ends_;  // empty: the shard rule
+  std::shared_ptr<const std::vector<int64_t>> ends_;  // null: the shard rule
 };
 
 }  // namespace tessera

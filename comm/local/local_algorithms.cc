@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/device/cpu/elementwise.h"
@@ -13,30 +14,17 @@ namespace {
 
 int Size(Calls calls) { return static_cast<int>(calls.size()); }
 
-void CopyWhereDifferent(const TensorView& dst, const TensorView& src) {
+using Views = absl::InlinedVector<TensorView, 32>;
+
+// Up to so many bytes of each send are reduced at once: the result is in a
+// cache when it is copied on.
+constexpr int64_t kReducedAtOnce = 64 << 10;
+
+void CopyWhereDifferent(const TensorView& dst, const TensorView& src,
+                        bool past_caches) {
   // A peer may be reading memory that is sent in place: do not touch it.
-  if (!IsSameMemory(dst, src)) CopyElements(dst, src);
+  if (!IsSameMemory(dst, src)) CopyElements(dst, src, past_caches);
 }
-
-// The messages of `transfers` with one peer: visits them in order.
-class MessagesWith {
- public:
-  MessagesWith(int peer, const std::vector<Transfer>& transfers)
-      : peer_(peer), transfers_(transfers) {}
-
-  const Transfer* Next() {
-    while (next_ < transfers_.size()) {
-      const Transfer& t = transfers_[next_++];
-      if (t.peer == peer_) return &t;
-    }
-    return nullptr;
-  }
-
- private:
-  const int peer_;
-  const std::vector<Transfer>& transfers_;
-  size_t next_ = 0;
-};
 
 std::string DescribeSignatures(Calls calls, absl::Span<const int> ranks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -66,15 +54,37 @@ std::string DescribeMismatch(const TensorMeta* sent, int sender,
                       receiver, ", which expects ", text(wanted));
 }
 
+// True if the piece that call `from` sends to group rank `to` has the shape of
+// the one that call `to` receives from group rank `from`.
+bool PiecesMatch(Calls calls, int from, int to) {
+  const Collective& sender = *calls[from];
+  const Collective& receiver = *calls[to];
+  const absl::Span<const int64_t> sent = sender.send.shape().extents();
+  const absl::Span<const int64_t> wanted = receiver.recv.shape().extents();
+  if (sent.size() != wanted.size()) return false;
+  for (int dim = 0; dim < static_cast<int>(sent.size()); ++dim) {
+    const int64_t sent_extent =
+        dim != sender.send_dim
+            ? sent[dim]
+            : sender.send_split.Piece(sent[dim], Size(calls), to).size();
+    const int64_t wanted_extent =
+        dim != receiver.recv_dim
+            ? wanted[dim]
+            : receiver.recv_split.Piece(wanted[dim], Size(calls), from).size();
+    if (sent_extent != wanted_extent) return false;
+  }
+  return true;
+}
+
+// Of one dtype.
 std::string CompareAllToAll(Calls calls, absl::Span<const int> ranks) {
   const int n = Size(calls);
   for (int from = 0; from < n; ++from) {
     for (int to = 0; to < n; ++to) {
+      if (PiecesMatch(calls, from, to)) continue;
       const TensorMeta sent = calls[from]->SendPiece(to, n).meta();
       const TensorMeta wanted = calls[to]->RecvPiece(from, n).meta();
-      if (sent != wanted) {
-        return DescribeMismatch(&sent, ranks[from], &wanted, ranks[to]);
-      }
+      return DescribeMismatch(&sent, ranks[from], &wanted, ranks[to]);
     }
   }
   return "";
@@ -104,67 +114,68 @@ std::string CompareMessages(Calls calls, absl::Span<const int> ranks) {
   return "";
 }
 
-// How the elements of an all-reduce are cut into one piece per rank: flat
-// where everybody's memory is dense, else along the longest dim.
-class AllReduceCut {
+// The elements of an all-reduce as one dim to cut: of the flat tensor where
+// everybody's memory is dense, else its longest.
+class AllReduceDim {
  public:
-  explicit AllReduceCut(Calls calls) : parts_(Size(calls)) {
+  explicit AllReduceDim(Calls calls) {
     flat_ = std::all_of(calls.begin(), calls.end(), [](const Collective* c) {
       return c->send.IsContiguous() && c->recv.IsContiguous();
     });
-    if (flat_) return;
-    const absl::Span<const int64_t> extents = calls[0]->send.shape().extents();
-    dim_ = static_cast<int>(std::max_element(extents.begin(), extents.end()) -
-                            extents.begin());
+    const TensorView& view = calls[0]->send;
+    if (flat_) {
+      extent_ = view.num_elements();
+    } else {
+      const absl::Span<const int64_t> extents = view.shape().extents();
+      const auto longest = std::max_element(extents.begin(), extents.end());
+      dim_ = static_cast<int>(longest - extents.begin());
+      extent_ = *longest;
+    }
   }
 
-  TensorView Piece(const TensorView& view, int index) const {
-    const TensorView whole = flat_ ? view.Flattened() : view;
-    const int64_t extent = whole.shape().extent(dim_);
-    return whole.Slice(dim_, CeilSplit(extent, parts_, index));
+  int64_t extent() const { return extent_; }
+  TensorView Slice(const TensorView& view, Interval range) const {
+    return (flat_ ? view.Flattened() : view).Slice(dim_, range);
   }
 
  private:
-  const int parts_;
   bool flat_;
   int dim_ = 0;
+  int64_t extent_;
 };
 
-// Phase 0: this rank's piece of the result. Phase 1: the others' pieces.
-void AllReducePart(Calls calls, int phase, int rank) {
-  const AllReduceCut cut(calls);
-  const TensorView& recv = calls[rank]->recv;
-  if (phase == 1) {
-    for (int peer = 0; peer < Size(calls); ++peer) {
-      if (peer == rank) continue;
-      CopyElements(cut.Piece(recv, peer), cut.Piece(calls[peer]->recv, peer));
-    }
-    return;
-  }
-  std::vector<TensorView> sources;
-  sources.reserve(calls.size());
+// Reduces this range of everybody's send into the recv of `rank` and from
+// there into the others'. In place, what is overwritten has been read.
+void AllReduceRange(Calls calls, const AllReduceDim& dim, Interval range,
+                    int rank, bool past_caches) {
+  Views sources;
   for (const Collective* call : calls) {
-    sources.push_back(cut.Piece(call->send, rank));
+    sources.push_back(dim.Slice(call->send, range));
   }
-  ReduceElements(calls[rank]->op, cut.Piece(recv, rank), sources);
+  const TensorView result = dim.Slice(calls[rank]->recv, range);
+  ReduceElements(calls[rank]->op, result, sources);
+  for (int peer = 0; peer < Size(calls); ++peer) {
+    if (peer == rank) continue;
+    CopyElements(dim.Slice(calls[peer]->recv, range), result, past_caches);
+  }
 }
 
-// An all-reduce without cuts. In place, rank 0's send is overwritten, by then
-// read; then the others' are.
-void AllReduceAlone(Calls calls) {
-  std::vector<TensorView> sources;
-  sources.reserve(calls.size());
-  for (const Collective* call : calls) sources.push_back(call->send);
-  const TensorView& result = calls[0]->recv;
-  ReduceElements(calls[0]->op, result, sources);
-  for (const Collective* call : calls.subspan(1)) {
-    CopyElements(call->recv, result);
+void AllReducePart(Calls calls, int rank) {
+  const AllReduceDim dim(calls);
+  const Interval part = CeilSplit(dim.extent(), Size(calls), rank);
+  if (part.empty()) return;
+  const int64_t bytes = calls[rank]->recv.num_bytes();
+  const bool past_caches = OutgrowsCaches(bytes);
+  const int64_t step =
+      std::max<int64_t>(1, kReducedAtOnce / (bytes / dim.extent()));
+  for (int64_t begin = part.begin; begin < part.end; begin += step) {
+    AllReduceRange(calls, dim, {begin, std::min(begin + step, part.end)}, rank,
+                   past_caches);
   }
 }
 
 void ReduceScatterPart(Calls calls, int rank) {
-  std::vector<TensorView> sources;
-  sources.reserve(calls.size());
+  Views sources;
   for (const Collective* call : calls) {
     sources.push_back(call->SendPiece(rank, Size(calls)));
   }
@@ -172,25 +183,39 @@ void ReduceScatterPart(Calls calls, int rank) {
 }
 
 void AllGatherPart(Calls calls, int rank) {
+  const TensorView& recv = calls[rank]->recv;
+  const bool past_caches = OutgrowsCaches(recv.num_bytes());
   for (int peer = 0; peer < Size(calls); ++peer) {
     CopyWhereDifferent(calls[rank]->RecvPiece(peer, Size(calls)),
-                       calls[peer]->send);
+                       calls[peer]->send, past_caches);
   }
 }
 
 void AllToAllPart(Calls calls, int rank) {
+  const TensorView& recv = calls[rank]->recv;
+  const bool past_caches = OutgrowsCaches(recv.num_bytes());
   for (int peer = 0; peer < Size(calls); ++peer) {
     CopyElements(calls[rank]->RecvPiece(peer, Size(calls)),
-                 calls[peer]->SendPiece(rank, Size(calls)));
+                 calls[peer]->SendPiece(rank, Size(calls)), past_caches);
   }
 }
 
+void BroadcastPart(Calls calls, int rank) {
+  const TensorView& recv = calls[rank]->recv;
+  CopyWhereDifferent(recv, calls[calls[rank]->root]->send,
+                     OutgrowsCaches(recv.num_bytes()));
+}
+
 void SendRecvPart(Calls calls, int rank) {
+  int64_t bytes = 0;
+  for (const Transfer& recv : calls[rank]->recvs) {
+    bytes += recv.view.num_bytes();
+  }
   for (int peer = 0; peer < Size(calls); ++peer) {
     MessagesWith recvs(peer, calls[rank]->recvs);
     MessagesWith sends(rank, calls[peer]->sends);
     while (const Transfer* recv = recvs.Next()) {
-      CopyElements(recv->view, sends.Next()->view);
+      CopyElements(recv->view, sends.Next()->view, OutgrowsCaches(bytes));
     }
   }
 }
@@ -211,21 +236,10 @@ std::string FindDisagreement(Calls calls, absl::Span<const int> ranks) {
   }
 }
 
-int NumPhases(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return 2;
-    case CollectiveKind::kBarrier:
-      return 0;
-    default:
-      return 1;
-  }
-}
-
-void RunPart(Calls calls, int phase, int rank) {
+void RunPart(Calls calls, int rank) {
   switch (calls[rank]->kind) {
     case CollectiveKind::kAllReduce:
-      return AllReducePart(calls, phase, rank);
+      return AllReducePart(calls, rank);
     case CollectiveKind::kReduceScatter:
       return ReduceScatterPart(calls, rank);
     case CollectiveKind::kAllGather:
@@ -233,8 +247,7 @@ void RunPart(Calls calls, int phase, int rank) {
     case CollectiveKind::kAllToAll:
       return AllToAllPart(calls, rank);
     case CollectiveKind::kBroadcast:
-      return CopyWhereDifferent(calls[rank]->recv,
-                                calls[calls[rank]->root]->send);
+      return BroadcastPart(calls, rank);
     case CollectiveKind::kSendRecv:
       return SendRecvPart(calls, rank);
     case CollectiveKind::kBarrier:
@@ -243,11 +256,12 @@ void RunPart(Calls calls, int phase, int rank) {
 }
 
 void RunAlone(Calls calls) {
-  if (calls[0]->kind == CollectiveKind::kAllReduce)
-    return AllReduceAlone(calls);
-  for (int phase = 0; phase < NumPhases(calls[0]->kind); ++phase) {
-    for (int rank = 0; rank < Size(calls); ++rank) RunPart(calls, phase, rank);
+  if (calls[0]->kind == CollectiveKind::kAllReduce) {
+    const AllReduceDim dim(calls);
+    return AllReduceRange(calls, dim, {0, dim.extent()}, /*rank=*/0,
+                          /*past_caches=*/false);
   }
+  for (int rank = 0; rank < Size(calls); ++rank) RunPart(calls, rank);
 }
 
 int64_t TotalBytes(Calls calls) {

@@ -18,13 +18,13 @@ using Calls = absl::Span<const Collective* const>;
 // "rank 0 calls all_reduce sum f32[12], ranks 1,3 call broadcast f32[4] root 0"
 std::string FindDisagreement(Calls calls, absl::Span<const int> ranks);
 
-// An operation is done in phases; in each one RunPart is called once for every
-// rank, in any order or at the same time, before the next one begins. The part
-// of `rank` reads its peers' memory and writes its own. REQUIRES: agreement.
-int NumPhases(CollectiveKind kind);
-void RunPart(Calls calls, int phase, int rank);
+// An operation is done in parts, one per rank, which may run in any order or at
+// the same time. They write to different places, and none writes where another
+// reads: the part of `rank` writes its own memory, that of an all-reduce a
+// piece of everybody's. REQUIRES: agreement.
+void RunPart(Calls calls, int rank);
 
-// All parts of all phases, with the same result bit by bit.
+// All parts, with the same result bit by bit.
 void RunAlone(Calls calls);
 
 // Bytes that all members together send and receive, their own included: a

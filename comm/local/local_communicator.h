@@ -14,6 +14,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/local/local_group.h"
 #include "tessera/comm/local/local_registry.h"
+#include "tessera/comm/local/operation_pool.h"
 #include "tessera/device/stream.h"
 
 namespace tessera::internal {
@@ -32,13 +33,17 @@ class LocalCommunicator final : public Communicator {
   void Abort(const absl::Status& reason) override;
 
  private:
-  absl::Status Enqueue(Collective call, int64_t sequence) override;
+  absl::Status Enqueue(const Collective& call, int64_t sequence) override;
   absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) override;
 
   const std::shared_ptr<LocalRegistry> registry_;
   const std::shared_ptr<LocalGroup> group_;
+  const std::shared_ptr<OperationPool> operations_;
+  // Of the last call; used again for their memory.
+  std::vector<MemoryRange> reads_;
+  std::vector<MemoryRange> writes_;
 };
 
 }  // namespace tessera::internal

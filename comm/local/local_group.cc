@@ -22,7 +22,29 @@ constexpr int64_t kMaxBytesOfOne = 256 << 10;
 // or not there is a core for every rank.
 constexpr int kYields = 8;
 
+// Waits a moment for `count` to exceed `passed`, without sleeping.
+bool YieldUntilAbove(int64_t passed, const std::atomic<int64_t>& count) {
+  for (int i = 0; i < kYields && count <= passed; ++i) {
+    std::this_thread::yield();
+  }
+  return count > passed;
+}
+
 }  // namespace
+
+void LocalGroup::Parts::Reset(bool any) {
+  for (std::atomic<bool>& taken : taken_) taken = !any;
+  left_ = static_cast<int>(taken_.size());
+}
+
+int LocalGroup::Parts::Take(int rank) {
+  const int size = static_cast<int>(taken_.size());
+  for (int i = 0; i < size; ++i) {
+    const int part = (rank + i) % size;
+    if (!taken_[part] && !taken_[part].exchange(true)) return part;
+  }
+  return -1;
+}
 
 LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
                        std::chrono::milliseconds timeout)
@@ -32,63 +54,79 @@ LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
       timeout_(timeout),
       operations_(members_.size()),
       gathers_(members_.size()),
-      passes_(members_.size()),
       calls_(members_.size(), nullptr),
+      parts_(members_.size()),
       given_(members_.size()),
       departures_(members_.size()) {}
 
 absl::Status LocalGroup::Run(int rank, const Collective& call) {
-  TESSERA_ASSIGN_OR_RETURN(const bool ended, Start(rank, call));
-  if (ended) return absl::OkStatus();
-  for (int phase = 0; phase < NumPhases(call.kind); ++phase) {
-    RunPart(calls_, phase, rank);
-    Pass();
+  TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtOperation(rank, call));
+  TESSERA_RETURN_IF_ERROR(Await(operations_, round));
+  for (int part = parts_.Take(rank); part >= 0; part = parts_.Take(rank)) {
+    RunPart(calls_, part);
+    if (!parts_.Finish()) continue;
+    MutexLock lock(mutex_);
+    ended_ = round + 1;
+    changed_.NotifyAll();
   }
+  AwaitEnd(round);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> LocalGroup::Start(int rank, const Collective& call) {
+absl::StatusOr<int64_t> LocalGroup::ArriveAtOperation(int rank,
+                                                      const Collective& call) {
   MutexLock lock(mutex_);
   TESSERA_RETURN_IF_ERROR(
       Arrive(operations_, rank, CollectiveKindName(call.kind)));
+  const int64_t round = operations_.round;
   calls_[rank] = &call;
-  if (!AllHere(operations_)) {
-    TESSERA_RETURN_IF_ERROR(Await(operations_));
-    return last_ran_all_;
-  }
+  if (AllHere(operations_)) TESSERA_RETURN_IF_ERROR(StartOperation());
+  return round;
+}
+
+absl::Status LocalGroup::StartOperation() {
   const std::string difference = FindDisagreement(calls_, members_);
   if (!difference.empty()) {
     return Fail(absl::StatusCode::kFailedPrecondition,
                 absl::StrCat("ranks disagree at ", Where(operations_), ": ",
                              difference));
   }
-  last_ran_all_ = TotalBytes(calls_) <= kMaxBytesOfOne;
-  if (last_ran_all_) RunAlone(calls_);
+  const bool in_parts = TotalBytes(calls_) > kMaxBytesOfOne;
+  parts_.Reset(in_parts);
+  if (!in_parts) {
+    RunAlone(calls_);
+    ended_ = operations_.round + 1;
+  }
   Complete(operations_);
-  return last_ran_all_;
+  return absl::OkStatus();
 }
 
-void LocalGroup::Pass() {
+void LocalGroup::AwaitEnd(int64_t round) {
+  if (YieldUntilAbove(round, ended_)) return;
   MutexLock lock(mutex_);
-  if (++passes_.num_here == size()) return Complete(passes_);
-  const int64_t round = passes_.round;
-  YieldDuring(round, passes_);
-  while (passes_.round == round) changed_.Wait(mutex_);
+  while (ended_ <= round) changed_.Wait(mutex_);
 }
 
 absl::StatusOr<std::vector<std::string>> LocalGroup::HostAllGather(
     int rank, absl::string_view value) {
+  TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtGather(rank, value));
+  TESSERA_RETURN_IF_ERROR(Await(gathers_, round));
+  // Stays until the next round is complete, for which this member must come.
+  MutexLock lock(mutex_);
+  return gathered_;
+}
+
+absl::StatusOr<int64_t> LocalGroup::ArriveAtGather(int rank,
+                                                   absl::string_view value) {
   MutexLock lock(mutex_);
   TESSERA_RETURN_IF_ERROR(Arrive(gathers_, rank, "host_all_gather"));
+  const int64_t round = gathers_.round;
   given_[rank] = std::string(value);
   if (AllHere(gathers_)) {
     gathered_ = given_;
     Complete(gathers_);
-  } else {
-    TESSERA_RETURN_IF_ERROR(Await(gathers_));
   }
-  // Stays until the next round is complete, for which this member must come.
-  return gathered_;
+  return round;
 }
 
 absl::Status LocalGroup::Arrive(Meeting& meeting, int rank,
@@ -108,27 +146,19 @@ void LocalGroup::Complete(Meeting& meeting) {
   changed_.NotifyAll();
 }
 
-void LocalGroup::YieldDuring(int64_t round, const Meeting& meeting) {
-  mutex_.Unlock();
-  for (int i = 0; i < kYields && meeting.round == round; ++i) {
-    std::this_thread::yield();
-  }
-  mutex_.Lock();
-}
-
-absl::Status LocalGroup::Await(Meeting& meeting) {
-  const int64_t round = meeting.round;
-  YieldDuring(round, meeting);
+absl::Status LocalGroup::Await(Meeting& meeting, int64_t round) {
+  if (YieldUntilAbove(round, meeting.round)) return absl::OkStatus();
+  MutexLock lock(mutex_);
   const CondVar::Clock::time_point deadline = CondVar::Clock::now() + timeout_;
-  while (meeting.round == round && failure_.ok()) {
-    if (!changed_.WaitUntil(mutex_, deadline) && meeting.round == round) {
+  while (meeting.round <= round && failure_.ok()) {
+    if (!changed_.WaitUntil(mutex_, deadline) && meeting.round <= round) {
       return Fail(absl::StatusCode::kDeadlineExceeded,
                   absl::StrCat(Missing(meeting), " did not come to ",
                                meeting.what, ", ", Where(meeting), ", within ",
                                timeout_.count(), " ms"));
     }
   }
-  return meeting.round != round ? absl::OkStatus() : failure_;
+  return meeting.round > round ? absl::OkStatus() : failure_;
 }
 
 void LocalGroup::Abort(absl::string_view reason) {

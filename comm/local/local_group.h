@@ -56,7 +56,8 @@ class LocalGroup {
   absl::Status status() const;
 
  private:
-  // Where members come together, round after round.
+  // Where members come together, round after round. All but `round` is guarded
+  // by mutex_.
   struct Meeting {
     explicit Meeting(size_t size) : here(size, false) {}
 
@@ -64,6 +65,25 @@ class LocalGroup {
     int num_here = 0;
     std::atomic<int64_t> round = 0;  // rounds that are complete
     absl::string_view what;  // the operation, as the last to come named it
+  };
+
+  // The parts of the operation that has started last, one per member. Whoever
+  // is running takes the next: a member that has no core just now holds nobody
+  // up.
+  class Parts {
+   public:
+    explicit Parts(size_t size) : taken_(size) {}
+
+    // Before the start. Without parts, the operation ends as it starts.
+    void Reset(bool any);
+    // A part that nobody has taken, that of `rank` first; -1 if there is none.
+    int Take(int rank);
+    // A part is done. True if it was the last one.
+    bool Finish() { return --left_ == 0; }
+
+   private:
+    std::vector<std::atomic<bool>> taken_;
+    std::atomic<int> left_ = 0;
   };
 
   int size() const { return static_cast<int>(members_.size()); }
@@ -76,16 +96,18 @@ class LocalGroup {
     return meeting.num_here == size();
   }
   void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Await(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits a moment for the round to end, without sleeping.
-  void YieldDuring(int64_t round, const Meeting& meeting)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(Meeting& meeting, int64_t round)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Arrives at the next operation and returns once it has started. True if it
-  // has ended, too.
-  absl::StatusOr<bool> Start(int rank, const Collective& call);
-  // Returns once all members have come here. Only in a started operation.
-  void Pass();
+  // Arrives at the next operation and returns its round. The last member to
+  // come starts it.
+  absl::StatusOr<int64_t> ArriveAtOperation(int rank, const Collective& call)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status StartOperation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<int64_t> ArriveAtGather(int rank, absl::string_view value)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns once the operation of `round`, which has started, has ended.
+  void AwaitEnd(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Fails if a member has left that is not here.
   absl::Status CheckNobodyLeft(const Meeting& meeting)
@@ -107,13 +129,14 @@ class LocalGroup {
   const std::chrono::milliseconds timeout_;
 
   mutable Mutex mutex_;
-  CondVar changed_;  // a round is complete, or the group has failed
-  Meeting operations_ ABSL_GUARDED_BY(mutex_);
-  Meeting gathers_ ABSL_GUARDED_BY(mutex_);
-  Meeting passes_ ABSL_GUARDED_BY(mutex_);
-  // By group rank. Written before a start, constant until all have ended.
+  // A round is complete, an operation has ended, or the group has failed.
+  CondVar changed_;
+  Meeting operations_;
+  Meeting gathers_;
+  // By group rank. Written before a start, used until the end.
   std::vector<const Collective*> calls_;
-  bool last_ran_all_ ABSL_GUARDED_BY(mutex_) = false;
+  Parts parts_;
+  std::atomic<int64_t> ended_ = 0;  // operations that have ended
   std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);
   // By group rank: why the member has left; "" where it has not.

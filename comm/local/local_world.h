@@ -15,11 +15,12 @@ namespace internal {
 class LocalRegistry;
 }
 
-// Ranks as threads of one process that read each other's memory: the `local`
-// backend. Nothing is staged: every rank reads what it needs straight from its
-// peers' send and writes its own recv; where that is little, the last rank to
-// come does it for all. Reductions go in ascending group rank whatever the
-// chunking, so they are bitwise equal from run to run.
+// Ranks as threads of one process that reach each other's memory: the `local`
+// backend. Nothing is staged: what a rank receives goes straight from its
+// peers' send to its recv, by its own thread or by that of a peer which has
+// nothing left to do; where that is little, the last rank to come does it for
+// all. Reductions go in ascending group rank whatever the chunking, so they are
+// bitwise equal from run to run.
 //
 //   LocalWorld world(4);
 //   // on the thread of rank r:

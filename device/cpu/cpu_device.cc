@@ -27,6 +27,8 @@ void CopyBytes(void* dst, const void* src, int64_t bytes) {
   if (bytes > 0) std::memcpy(dst, src, bytes);
 }
 
+// Bodies capture views as `dst = dst`: a plain copy of what is const stays so,
+// and could not be moved into the stream.
 class CpuKernels final : public Kernels {
  private:
   absl::Status DoFill(Stream& stream, const TensorView& dst,
@@ -34,7 +36,7 @@ class CpuKernels final : public Kernels {
     const MemoryRange writes[] = {dst};
     return stream.Launch(
         {.name = "fill", .writes = writes, .bytes = dst.num_bytes()},
-        [dst, value] {
+        [dst = dst, value] {
           FillElements(dst, value);
           return absl::OkStatus();
         });
@@ -48,7 +50,7 @@ class CpuKernels final : public Kernels {
                           .reads = reads,
                           .writes = writes,
                           .bytes = src.num_bytes() + dst.num_bytes()},
-                         [dst, src] {
+                         [dst = dst, src = src] {
                            CopyElements(dst, src);
                            return absl::OkStatus();
                          });
@@ -62,7 +64,7 @@ class CpuKernels final : public Kernels {
                           .reads = reads,
                           .writes = writes,
                           .bytes = src.num_bytes() + dst.num_bytes()},
-                         [dst, src] {
+                         [dst = dst, src = src] {
                            CastElements(dst, src);
                            return absl::OkStatus();
                          });
@@ -76,7 +78,7 @@ class CpuKernels final : public Kernels {
                           .writes = ranges,
                           .bytes = 2 * x.num_bytes(),
                           .flops = x.num_elements()},
-                         [x, factor] {
+                         [x = x, factor] {
                            ScaleElements(x, factor);
                            return absl::OkStatus();
                          });
@@ -91,7 +93,7 @@ class CpuKernels final : public Kernels {
                           .writes = writes,
                           .bytes = src.num_bytes() + 2 * dst.num_bytes(),
                           .flops = dst.num_elements()},
-                         [dst, src] {
+                         [dst = dst, src = src] {
                            AddElements(dst, src);
                            return absl::OkStatus();
                          });
@@ -107,7 +109,7 @@ class CpuKernels final : public Kernels {
                           .writes = writes,
                           .bytes = src.num_bytes() + 2 * dst.num_bytes(),
                           .flops = 2 * dst.num_elements()},
-                         [dst, src, scale] {
+                         [dst = dst, src = src, scale] {
                            AccumulateScaledElements(dst, src, scale);
                            return absl::OkStatus();
                          });
@@ -118,7 +120,7 @@ class CpuKernels final : public Kernels {
     const MemoryRange writes[] = {dst};
     return stream.Launch(
         {.name = "copy_from_host", .writes = writes, .bytes = dst.num_bytes()},
-        [dst, host] {
+        [dst = dst, host] {
           CopyBytes(dst.data(), host, dst.num_bytes());
           return absl::OkStatus();
         });
@@ -129,7 +131,7 @@ class CpuKernels final : public Kernels {
     const MemoryRange reads[] = {src};
     return stream.Launch(
         {.name = "copy_to_host", .reads = reads, .bytes = src.num_bytes()},
-        [host, src] {
+        [host, src = src] {
           CopyBytes(host, src.data(), src.num_bytes());
           return absl::OkStatus();
         });

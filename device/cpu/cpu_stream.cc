@@ -1,6 +1,7 @@
 #include "tessera/device/cpu/cpu_stream.h"
 
-#include <deque>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -8,40 +9,64 @@
 
 #include "absl/strings/str_cat.h"
 #include "tessera/base/mutex.h"
+#include "tessera/base/ring_queue.h"
 #include "tessera/base/status_macros.h"
 
 namespace tessera::internal {
 namespace {
 
-// A point that a stream comes to once.
-class Milestone final : public Event::State {
+// How far a stream has come. Its events share it, and may outlive the stream.
+// Thread-safe.
+class Progress final : public Event::State {
  public:
-  // `status` is the stream's at this point.
-  void Pass(absl::Status status) {
+  // One more item is done.
+  void Advance() {
     MutexLock lock(mutex_);
-    status_ = std::move(status);
+    ++done_;
     passed_.NotifyAll();
   }
 
-  absl::Status Synchronize() override {
+  // The item that is being worked on has failed.
+  void Fail(absl::Status error) {
     MutexLock lock(mutex_);
-    while (!status_.has_value()) passed_.Wait(mutex_);
-    return *status_;
+    if (!error_.ok()) return;
+    error_ = std::move(error);
+    failed_ = done_;
+  }
+
+  // Waits until `point` items are done.
+  absl::Status Synchronize(int64_t point) override {
+    MutexLock lock(mutex_);
+    while (done_ < point) passed_.Wait(mutex_);
+    return failed_ < point ? error_ : absl::OkStatus();
+  }
+
+  int64_t done() const {
+    MutexLock lock(mutex_);
+    return done_;
+  }
+  absl::Status status() const {
+    MutexLock lock(mutex_);
+    return error_;
   }
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar passed_;
-  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  int64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // the item that did
 };
 
-// The event of a stream that has nothing left to do.
-Event PassedEvent(const absl::Status& status) {
-  if (status.ok()) return Event();
-  auto milestone = std::make_shared<Milestone>();
-  milestone->Pass(status);
-  return Event(std::move(milestone));
-}
+// The state of a point that a failed stream has passed.
+class Failure final : public Event::State {
+ public:
+  explicit Failure(absl::Status error) : error_(std::move(error)) {}
+  absl::Status Synchronize(int64_t) override { return error_; }
+
+ private:
+  const absl::Status error_;
+};
 
 // The calling thread is the stream. Calls come one at a time: no lock.
 class InlineStream final : public Stream {
@@ -53,7 +78,9 @@ class InlineStream final : public Stream {
     return error_;
   }
 
-  Event Record() override { return PassedEvent(error_); }
+  Event Record() override {
+    return error_.ok() ? Event() : Event(std::make_shared<Failure>(error_));
+  }
 
   absl::Status Wait(const Event& event) override {
     error_.Update(event.Synchronize());
@@ -67,8 +94,7 @@ class InlineStream final : public Stream {
   absl::Status error_;
 };
 
-// A thread takes items from the front of a queue. The stream is idle when the
-// queue is empty and no item is running.
+// A thread takes items from the front of a queue.
 //
 // A failed stream drops work, but still takes items in order and waits for
 // events: what comes behind a wait, a stream-ordered free above all, never
@@ -86,35 +112,36 @@ class WorkerStream final : public Stream {
   }
   Event Record() override;
   absl::Status Wait(const Event& event) override;
-  absl::Status Synchronize() override { return Record().Synchronize(); }
-  absl::Status status() const override {
-    MutexLock lock(mutex_);
-    return error_;
+  absl::Status Synchronize() override {
+    return progress_->Synchronize(enqueued());
   }
+  absl::Status status() const override { return progress_->status(); }
 
  private:
-  // One of the three: work, which a failed stream drops; a point to pass; an
-  // event to wait for.
+  // One of the two: work, which a failed stream drops; an event to wait for.
   struct Item {
     LaunchBody body = nullptr;
-    std::shared_ptr<Milestone> milestone = nullptr;
     Event event = {};
   };
 
   // Returns the error known by now.
   absl::Status Enqueue(Item item);
+  int64_t enqueued() const {
+    MutexLock lock(mutex_);
+    return enqueued_;
+  }
   void Work();
-  // Ends the item before and blocks for the next one; nullopt when the stream
-  // is to end and nothing is left.
+  // Blocks for the next item; nullopt when the stream is to end and nothing is
+  // left.
   std::optional<Item> Next();
-  void Run(Item& item);
+  void Run(Item item);
 
   mutable Mutex mutex_;
   CondVar ready_;  // an item has come, or stopping_
-  std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  RingQueue<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  int64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;  // items so far
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
   std::thread worker_;
 };
 
@@ -140,19 +167,19 @@ WorkerStream::~WorkerStream() {
 }
 
 absl::Status WorkerStream::Enqueue(Item item) {
-  MutexLock lock(mutex_);
-  queue_.push_back(std::move(item));
-  ready_.NotifyOne();
-  return error_;
+  {
+    MutexLock lock(mutex_);
+    queue_.Push(std::move(item));
+    ++enqueued_;
+    ready_.NotifyOne();
+  }
+  return status();
 }
 
 Event WorkerStream::Record() {
-  MutexLock lock(mutex_);
-  if (queue_.empty() && !running_) return PassedEvent(error_);
-  auto milestone = std::make_shared<Milestone>();
-  queue_.push_back({.milestone = milestone});
-  ready_.NotifyOne();
-  return Event(std::move(milestone));
+  const int64_t point = enqueued();
+  if (progress_->done() == point && status().ok()) return Event();
+  return Event(progress_, point);
 }
 
 absl::Status WorkerStream::Wait(const Event& event) {
@@ -161,32 +188,28 @@ absl::Status WorkerStream::Wait(const Event& event) {
 }
 
 void WorkerStream::Work() {
-  while (std::optional<Item> item = Next()) Run(*item);
+  while (std::optional<Item> item = Next()) {
+    Run(*std::move(item));
+    // The item is destroyed: what waits for it may count on that.
+    progress_->Advance();
+  }
 }
 
 std::optional<WorkerStream::Item> WorkerStream::Next() {
   MutexLock lock(mutex_);
-  running_ = false;
   while (queue_.empty() && !stopping_) ready_.Wait(mutex_);
   if (queue_.empty()) return std::nullopt;
-  std::optional<Item> item = std::move(queue_.front());
-  queue_.pop_front();
-  running_ = true;
-  return item;
+  return queue_.Pop();
 }
 
-void WorkerStream::Run(Item& item) {
+void WorkerStream::Run(Item item) {
   absl::Status result;
-  if (item.milestone != nullptr) {
-    item.milestone->Pass(status());
-  } else if (item.body == nullptr) {
+  if (!item.body) {
     result = item.event.Synchronize();
   } else if (status().ok()) {
     result = item.body();
   }
-  if (result.ok()) return;
-  MutexLock lock(mutex_);
-  error_.Update(std::move(result));
+  if (!result.ok()) progress_->Fail(std::move(result));
 }
 
 }  // namespace

@@ -1,17 +1,23 @@
 #include "tessera/device/cpu/elementwise.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
-#include "absl/container/inlined_vector.h"
+#include "absl/container/fixed_array.h"
+#include "tessera/device/cpu/loops.h"
+#include "tessera/device/cpu/row_kernels.h"
 
 namespace tessera {
 namespace {
+
+using internal::ForEachRow;
+using internal::PerView;
+using internal::Row;
 
 // --- Element types ----------------------------------------------------------
 
@@ -70,174 +76,63 @@ To Convert(From value) {
   }
 }
 
-// --- Strided views ----------------------------------------------------------
+// --- Rows -------------------------------------------------------------------
 
 template <typename T>
-using PerView = absl::InlinedVector<T, 4>;
-
-// One dim that several views of one shape share.
-struct Loop {
-  int64_t extent;
-  PerView<int64_t> strides;  // in elements
-};
-
-// True if `outer` goes on where `inner` ends, in every view.
-bool Continues(const Loop& outer, const Loop& inner) {
-  for (size_t v = 0; v < inner.strides.size(); ++v) {
-    if (outer.strides[v] != inner.strides[v] * inner.extent) return false;
+void FillRow(const Row<T>& row, T element) {
+  T* const out = row.data[0];
+  // Dense, a block is filled and copied on.
+  constexpr int64_t kBlock = 4096 / sizeof(T);
+  const int64_t head =
+      row.IsDense() ? std::min(row.length, kBlock) : row.length;
+  for (int64_t i = 0; i < head; ++i) out[i * row.strides[0]] = element;
+  for (int64_t i = head; i < row.length; i += head) {
+    std::memcpy(out + i, out, std::min(head, row.length - i) * sizeof(T));
   }
-  return true;
 }
 
-// The loops over the elements of `first` and `rest`, innermost first: at least
-// one, and no more than it takes. Views are of one shape with elements.
-absl::InlinedVector<Loop, 4> LoopsOver(const TensorView& first,
-                                       absl::Span<const TensorView> rest) {
-  absl::InlinedVector<Loop, 4> loops;
-  for (int dim = first.shape().num_dims() - 1; dim >= 0; --dim) {
-    Loop loop = {first.shape().extent(dim), {first.strides()[dim]}};
-    if (loop.extent == 1) continue;
-    for (const TensorView& view : rest) {
-      loop.strides.push_back(view.strides()[dim]);
-    }
-    if (!loops.empty() && Continues(loop, loops.back())) {
-      loops.back().extent *= loop.extent;
-    } else {
-      loops.push_back(std::move(loop));
-    }
-  }
-  // The stride of a single element does not matter; 1 is the fast one.
-  if (loops.empty()) loops.push_back({1, PerView<int64_t>(1 + rest.size(), 1)});
-  return loops;
-}
-
-// A run of elements in every view.
 template <typename T>
-struct Row {
-  PerView<T*> data;
-  absl::Span<const int64_t> strides;  // one per view
-  int64_t length;
-};
-
-// Calls visit(row) for rows that cover the views, all of dtype T and one
-// shape.
-template <typename T, typename Visit>
-void ForEachRow(const TensorView& first, absl::Span<const TensorView> rest,
-                Visit visit) {
-  if (first.num_elements() == 0) return;
-  const auto loops = LoopsOver(first, rest);
-  Row<T> row = {{first.as<T>()}, loops.front().strides, loops.front().extent};
-  for (const TensorView& view : rest) row.data.push_back(view.as<T>());
-
-  const auto move = [&row](const Loop& loop, int64_t steps) {
-    for (size_t v = 0; v < row.data.size(); ++v) {
-      row.data[v] += steps * loop.strides[v];
-    }
-  };
-  Dims index(loops.size(), 0);
-  size_t level = 1;
-  do {
-    visit(static_cast<const Row<T>&>(row));
-    for (level = 1; level < loops.size(); ++level) {
-      const Loop& loop = loops[level];
-      if (++index[level] < loop.extent) {
-        move(loop, 1);
-        break;
-      }
-      move(loop, 1 - loop.extent);
-      index[level] = 0;
-    }
-  } while (level < loops.size());
-}
-
-// Calls f(i, i * stride) for i in [0, n). Inlined, so that the dense case
-// vectorises.
-template <typename F>
-inline void ForStrided(int64_t n, int64_t stride, F f) {
-  if (stride == 1) {
-    for (int64_t i = 0; i < n; ++i) f(i, i);
-  } else {
-    for (int64_t i = 0; i < n; ++i) f(i, i * stride);
+void ScaleRow(const Row<T>& row, double factor) {
+  if (row.IsDense()) {
+    return internal::ScaleRow(DTypeOf<T>, row.data[0], factor, row.length);
+  }
+  for (int64_t i = 0; i < row.length; ++i) {
+    internal::ScaleRow(DTypeOf<T>, row.data[0] + i * row.strides[0], factor, 1);
   }
 }
 
-// --- Reductions -------------------------------------------------------------
-
-// Integers wrap: signed overflow is undefined, so they go unsigned.
+// Reduces row.data[1], row.data[2], ... into row.data[0].
 template <typename T>
-using Wrapping =
-    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                std::type_identity<T>>::type;
+void ReduceDenseRow(ReduceOp op, const Row<T>& row) {
+  const PerView<const void*> sources(row.data.begin() + 1, row.data.end());
+  internal::ReduceRow(op, DTypeOf<T>, row.data[0], sources, row.length);
+}
 
-struct Sum {
-  template <typename T>
-  static T Apply(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) +
-                          static_cast<Wrapping<T>>(b));
+// The same by way of dense blocks. A block is stored when every source of it
+// has been read, so the target may be one of them.
+template <typename T>
+void ReduceStridedRow(ReduceOp op, const Row<T>& row) {
+  constexpr int64_t kBlock = 64;
+  const size_t num_views = row.data.size();
+  absl::FixedArray<std::aligned_storage_t<sizeof(T), alignof(T)>, 33 * kBlock>
+      memory(num_views * kBlock);
+  const PerView<int64_t> dense(num_views, 1);
+  Row<T> blocks = {{}, dense, 0};
+  for (size_t v = 0; v < num_views; ++v) {
+    blocks.data.push_back(reinterpret_cast<T*>(&memory[v * kBlock]));
   }
-};
-
-struct Product {
-  template <typename T>
-  static T Apply(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) *
-                          static_cast<Wrapping<T>>(b));
-  }
-};
-
-// In Min and Max `a != a` says that a is NaN; where b is, it is taken.
-struct Min {
-  template <typename T>
-  static T Apply(T a, T b) {
-    return a < b || a != a ? a : b;
-  }
-};
-
-struct Max {
-  template <typename T>
-  static T Apply(T a, T b) {
-    return a > b || a != a ? a : b;
-  }
-};
-
-// Reduces row.data[1], row.data[2], ... into row.data[0], a block at a time: a
-// block is stored when every source of it has been read, so the target may be
-// one of them.
-template <typename Op, typename T>
-void ReduceRow(const Row<T>& row, bool average) {
-  constexpr int64_t kBlock = 512;
-  const int num_sources = static_cast<int>(row.data.size()) - 1;
-  Wide<T> block[kBlock];
   for (int64_t begin = 0; begin < row.length; begin += kBlock) {
-    const int64_t n = std::min(kBlock, row.length - begin);
-    const auto at = [&](int v) { return row.data[v] + begin * row.strides[v]; };
-    ForStrided(n, row.strides[1], [&block, src = at(1)](int64_t i, int64_t j) {
-      block[i] = Convert<Wide<T>>(src[j]);
-    });
-    for (int v = 2; v <= num_sources; ++v) {
-      ForStrided(n, row.strides[v],
-                 [&block, src = at(v)](int64_t i, int64_t j) {
-                   block[i] = Op::Apply(block[i], Convert<Wide<T>>(src[j]));
-                 });
+    blocks.length = std::min(kBlock, row.length - begin);
+    for (size_t v = 1; v < num_views; ++v) {
+      for (int64_t i = 0; i < blocks.length; ++i) {
+        blocks.data[v][i] = row.data[v][(begin + i) * row.strides[v]];
+      }
     }
-    if (average) {
-      const auto divisor = static_cast<Wide<T>>(num_sources);
-      for (int64_t i = 0; i < n; ++i) block[i] /= divisor;
+    ReduceDenseRow(op, blocks);
+    for (int64_t i = 0; i < blocks.length; ++i) {
+      row.data[0][(begin + i) * row.strides[0]] = blocks.data[0][i];
     }
-    ForStrided(n, row.strides[0], [&block, dst = at(0)](int64_t i, int64_t j) {
-      dst[j] = Convert<T>(block[i]);
-    });
   }
-}
-
-template <typename Op>
-void ReduceWith(const TensorView& dst, absl::Span<const TensorView> sources,
-                bool average = false) {
-  VisitDType(dst.dtype(), [&]<typename T>() {
-    ForEachRow<T>(dst, sources, [average](const Row<T>& row) {
-      ReduceRow<Op>(row, average);
-    });
-  });
 }
 
 }  // namespace
@@ -245,34 +140,20 @@ void ReduceWith(const TensorView& dst, absl::Span<const TensorView> sources,
 void FillElements(const TensorView& dst, double value) {
   VisitDType(dst.dtype(), [&]<typename T>() {
     const T element = Convert<T>(value);
-    ForEachRow<T>(dst, {}, [element](const Row<T>& row) {
-      ForStrided(row.length, row.strides[0],
-                 [element, out = row.data[0]](int64_t, int64_t j) {
-                   out[j] = element;
-                 });
-    });
-  });
-}
-
-void CopyElements(const TensorView& dst, const TensorView& src) {
-  if (dst.data() == src.data()) return;  // one view
-  VisitDType(dst.dtype(), [&]<typename T>() {
-    ForEachRow<T>(dst, absl::MakeConstSpan(&src, 1), [](const Row<T>& row) {
-      T* const out = row.data[0];
-      const T* const in = row.data[1];
-      if (row.strides[0] == 1 && row.strides[1] == 1) {
-        std::memcpy(out, in, row.length * sizeof(T));
-        return;
-      }
-      for (int64_t i = 0; i < row.length; ++i) {
-        out[i * row.strides[0]] = in[i * row.strides[1]];
-      }
-    });
+    ForEachRow<T>(dst, {},
+                  [element](const Row<T>& row) { FillRow(row, element); });
   });
 }
 
 void CastElements(const TensorView& dst, const TensorView& src) {
   const int64_t n = dst.num_elements();
+  if (dst.dtype() == src.dtype()) {
+    return CopyElements(dst.Flattened(), src.Flattened());
+  }
+  if (internal::HasCastRow(dst.dtype(), src.dtype())) {
+    return internal::CastRow(dst.dtype(), dst.data(), src.dtype(), src.data(),
+                             n);
+  }
   VisitDType(dst.dtype(), [&]<typename To>() {
     VisitDType(src.dtype(), [&]<typename From>() {
       if constexpr (kCanCast<To, From>) {
@@ -287,32 +168,25 @@ void CastElements(const TensorView& dst, const TensorView& src) {
 void ScaleElements(const TensorView& x, double factor) {
   VisitDType(x.dtype(), [&]<typename T>() {
     if constexpr (IsFloating(DTypeOf<T>)) {
-      ForEachRow<T>(x, {}, [factor](const Row<T>& row) {
-        ForStrided(row.length, row.strides[0],
-                   [factor, data = row.data[0]](int64_t, int64_t j) {
-                     const double product = Convert<double>(data[j]) * factor;
-                     data[j] = Convert<T>(static_cast<Wide<T>>(product));
-                   });
-      });
+      ForEachRow<T>(x, {},
+                    [factor](const Row<T>& row) { ScaleRow(row, factor); });
     }
   });
 }
 
 void AddElements(const TensorView& dst, const TensorView& src) {
-  const int64_t n = dst.num_elements();
-  VisitDType(dst.dtype(), [&]<typename T>() {
-    T* const out = dst.as<T>();
-    const T* const in = src.as<T>();
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = Convert<T>(
-          Sum::Apply(Convert<Wide<T>>(out[i]), Convert<Wide<T>>(in[i])));
-    }
-  });
+  const std::array<const void*, 2> sources = {dst.data(), src.data()};
+  internal::ReduceRow(ReduceOp::kSum, dst.dtype(), dst.data(), sources,
+                      dst.num_elements());
 }
 
 void AccumulateScaledElements(const TensorView& dst, const TensorView& src,
                               double scale) {
   const int64_t n = dst.num_elements();
+  if (internal::HasCastRow(dst.dtype(), src.dtype())) {
+    return internal::AccumulateScaledRow(
+        dst.as<float>(), src.dtype(), src.data(), static_cast<float>(scale), n);
+  }
   VisitDType(dst.dtype(), [&]<typename T>() {
     VisitDType(src.dtype(), [&]<typename From>() {
       if constexpr (std::is_floating_point_v<T> && IsFloating(DTypeOf<From>)) {
@@ -327,18 +201,12 @@ void AccumulateScaledElements(const TensorView& dst, const TensorView& src,
 
 void ReduceElements(ReduceOp op, const TensorView& dst,
                     absl::Span<const TensorView> sources) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return ReduceWith<Sum>(dst, sources);
-    case ReduceOp::kAvg:
-      return ReduceWith<Sum>(dst, sources, /*average=*/true);
-    case ReduceOp::kMin:
-      return ReduceWith<Min>(dst, sources);
-    case ReduceOp::kMax:
-      return ReduceWith<Max>(dst, sources);
-    case ReduceOp::kProduct:
-      return ReduceWith<Product>(dst, sources);
-  }
+  VisitDType(dst.dtype(), [&]<typename T>() {
+    ForEachRow<T>(dst, sources, [op](const Row<T>& row) {
+      if (row.IsDense()) return ReduceDenseRow(op, row);
+      ReduceStridedRow(op, row);
+    });
+  });
 }
 
 }  // namespace tessera

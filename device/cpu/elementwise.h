@@ -15,6 +15,16 @@ namespace tessera {
 
 void FillElements(const TensorView& dst, double value);
 void CopyElements(const TensorView& dst, const TensorView& src);
+
+// Whether `bytes` written by one operation are more than caches keep until
+// somebody reads them.
+bool OutgrowsCaches(int64_t bytes);
+// CopyElements chooses `past_caches` by the size of the copy; a copy in parts
+// chooses for all of them: OutgrowsCaches(what all write). Then long rows are
+// written to memory without reading into the caches what they replace.
+void CopyElements(const TensorView& dst, const TensorView& src,
+                  bool past_caches);
+
 void CastElements(const TensorView& dst, const TensorView& src);
 void ScaleElements(const TensorView& x, double factor);
 void AddElements(const TensorView& dst, const TensorView& src);

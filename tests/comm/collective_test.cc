@@ -36,11 +36,20 @@ Collective AllToAll(const ExtentSplit& send, const ExtentSplit& recv) {
   return call;
 }
 
-Collective SendRecv(const std::vector<int>& to, const std::vector<int>& from) {
+// One message of `meta` with each peer.
+std::vector<Transfer> Transfers(const std::vector<int>& peers,
+                                absl::string_view meta) {
+  std::vector<Transfer> transfers;
+  for (int peer : peers) transfers.push_back({peer, View(meta)});
+  return transfers;
+}
+
+Collective SendRecv(absl::Span<const Transfer> sends,
+                    absl::Span<const Transfer> recvs) {
   Collective call;
   call.kind = CollectiveKind::kSendRecv;
-  for (int peer : to) call.sends.push_back({peer, View("f32[3]")});
-  for (int peer : from) call.recvs.push_back({peer, View("bf16[5]")});
+  call.sends = sends;
+  call.recvs = recvs;
   return call;
 }
 
@@ -72,12 +81,13 @@ TEST(Collective, SignatureNamesWhatRanksMustAgreeOn) {
   Collective broadcast = Call(CollectiveKind::kBroadcast, "i64[]", "i64[]");
   broadcast.root = 3;
   EXPECT_EQ(broadcast.Signature(), "broadcast i64[] root 3");
-  EXPECT_EQ(SendRecv({0}, {1}).Signature(), "send_recv");
+  EXPECT_EQ(SendRecv({}, {}).Signature(), "send_recv");
   EXPECT_EQ(Collective().Signature(), "barrier");
 }
 
 TEST(Collective, MatchesWhereSignaturesAreEqual) {
-  std::vector<Collective> calls = {Collective(), SendRecv({0}, {1}),
+  const std::vector<Transfer> message = Transfers({1}, "f32[3]");
+  std::vector<Collective> calls = {Collective(), SendRecv(message, {}),
                                    SendRecv({}, {}), AllToAll({}, {}),
                                    AllToAll(Sizes({3, 1}), {})};
   for (absl::string_view meta : {"f32[4]", "f64[4]", "f32[2,2]"}) {
@@ -140,7 +150,10 @@ TEST(Collective, CountsBytesThatOthersSend) {
   broadcast.root = 1;
   EXPECT_EQ(broadcast.BytesReceived(0, 2), 20);
   EXPECT_EQ(broadcast.BytesReceived(1, 2), 0);
-  EXPECT_EQ(SendRecv({0, 1, 2}, {1, 0, 2}).BytesReceived(1, 3), 2 * 2 * 5);
+  EXPECT_EQ(
+      SendRecv(Transfers({0, 1, 2}, "f32[3]"), Transfers({1, 0, 2}, "bf16[5]"))
+          .BytesReceived(1, 3),
+      2 * 2 * 5);
   EXPECT_EQ(Collective().BytesReceived(0, 4), 0);
 }
 

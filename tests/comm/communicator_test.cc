@@ -40,7 +40,7 @@ class FakeCommunicator final : public Communicator {
   std::vector<int> subgroup;          // the last one's members
 
  private:
-  absl::Status Enqueue(Collective call, int64_t sequence) override {
+  absl::Status Enqueue(const Collective& call, int64_t sequence) override {
     enqueued.push_back(std::to_string(sequence) + " " + call.Signature());
     return absl::OkStatus();
   }

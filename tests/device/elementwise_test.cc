@@ -84,23 +84,42 @@ TYPED_TEST(ElementwiseTest, FillConvertsTheValue) {
 
 // --- Copy -------------------------------------------------------------------
 
-TYPED_TEST(ElementwiseTest, CopiesBetweenAnyStrides) {
+template <typename T>
+void CheckCopy(const Shape& shape, const Dims& to, const Dims& from) {
   std::mt19937_64 rng(2);
+  Strided<T> dst(shape, to, rng);
+  Strided<T> src(shape, from, rng);
+  SCOPED_TRACE(dst.ToString() + " from " + src.ToString());
+  auto expected = dst.memory;
+  for (int64_t i = 0; i < shape.num_elements(); ++i) {
+    expected[dst.OffsetOf(i)] = src.memory[src.OffsetOf(i)];
+  }
+  const auto unchanged = src.memory;
+  CopyElements(dst.view(), src.view());
+  EXPECT_TRUE(AllSame(dst.memory, expected));
+  EXPECT_TRUE(AllSame(src.memory, unchanged));
+}
+
+TYPED_TEST(ElementwiseTest, CopiesBetweenAnyStrides) {
   for (const Shape& shape : TestShapes()) {
     for (const Dims& to : TestStrides(shape)) {
       for (const Dims& from : TestStrides(shape)) {
-        Strided<TypeParam> dst(shape, to, rng);
-        Strided<TypeParam> src(shape, from, rng);
-        SCOPED_TRACE(dst.ToString() + " from " + src.ToString());
-        auto expected = dst.memory;
-        for (int64_t i = 0; i < shape.num_elements(); ++i) {
-          expected[dst.OffsetOf(i)] = src.memory[src.OffsetOf(i)];
-        }
-        const auto unchanged = src.memory;
-        CopyElements(dst.view(), src.view());
-        EXPECT_TRUE(AllSame(dst.memory, expected));
-        EXPECT_TRUE(AllSame(src.memory, unchanged));
+        CheckCopy<TypeParam>(shape, to, from);
       }
+    }
+  }
+}
+
+// Between orders of the outer dims, by units of all sizes, and with more of
+// them than a tile has.
+TYPED_TEST(ElementwiseTest, CopyTransposes) {
+  for (int64_t unit : {1, 2, 3, 4, 6, 8, 16, 17}) {
+    const Shape shape = Shape::Create({67, 70, unit}).value();
+    for (int64_t gap : {0, 1}) {
+      const int64_t step = unit + gap;
+      const Dims turned = {step, 67 * step, 1};
+      CheckCopy<TypeParam>(shape, shape.RowMajorStrides(), turned);
+      CheckCopy<TypeParam>(shape, turned, shape.RowMajorStrides());
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tests/device/elementwise_reference.h"
+#include "tests/device/reduce_reference.h"
 
 namespace tessera {
 namespace {
@@ -21,57 +22,12 @@ using ::tessera::testing::DTypeNames;
 using ::tessera::testing::FlatView;
 using ::tessera::testing::FloatTypes;
 using ::tessera::testing::FromExact;
-using ::tessera::testing::kIsHalf;
+using ::tessera::testing::LegalReduceOp;
 using ::tessera::testing::RandomElements;
+using ::tessera::testing::ReduceReference;
 using ::tessera::testing::Strided;
 using ::tessera::testing::TestShapes;
 using ::tessera::testing::TestStrides;
-
-template <typename T>
-bool Legal(ReduceOp op) {
-  return IsFloating(DTypeOf<T>) || op != ReduceOp::kAvg;
-}
-
-template <typename T>
-T Combine(ReduceOp op, T a, T b) {
-  using Unsigned = uint64_t;
-  if (std::isnan(static_cast<double>(a))) return a;
-  if (std::isnan(static_cast<double>(b))) return b;
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      if constexpr (std::is_integral_v<T>) {
-        return static_cast<T>(static_cast<Unsigned>(a) +
-                              static_cast<Unsigned>(b));
-      } else {
-        return a + b;
-      }
-    case ReduceOp::kProduct:
-      if constexpr (std::is_integral_v<T>) {
-        return static_cast<T>(static_cast<Unsigned>(a) *
-                              static_cast<Unsigned>(b));
-      } else {
-        return a * b;
-      }
-    case ReduceOp::kMin:
-      return a < b ? a : b;
-    case ReduceOp::kMax:
-      return a > b ? a : b;
-  }
-  return a;
-}
-
-// One element of every source, in order.
-template <typename T>
-T ReduceReference(ReduceOp op, const std::vector<T>& values) {
-  using Wide = std::conditional_t<kIsHalf<T>, float, T>;
-  auto result = static_cast<Wide>(values[0]);
-  for (size_t i = 1; i < values.size(); ++i) {
-    result = Combine(op, result, static_cast<Wide>(values[i]));
-  }
-  if (op == ReduceOp::kAvg) result /= static_cast<Wide>(values.size());
-  return FromExact<T>(result);
-}
 
 template <typename T>
 class ReduceElementsTest : public ::testing::Test {
@@ -112,7 +68,7 @@ TYPED_TEST_SUITE(ReduceFloatsTest, FloatTypes, DTypeNames);
 
 TYPED_TEST(ReduceElementsTest, ReducesAnyStrides) {
   for (ReduceOp op : kAllReduceOps) {
-    if (!Legal<TypeParam>(op)) continue;
+    if (!LegalReduceOp<TypeParam>(op)) continue;
     for (const Shape& shape : TestShapes()) {
       const std::vector<Dims> strides = TestStrides(shape);
       for (const Dims& to : strides) {
@@ -128,7 +84,7 @@ TYPED_TEST(ReduceElementsTest, ReducesAnyStrides) {
 TYPED_TEST(ReduceElementsTest, ReducesAnyNumberOfSources) {
   const Shape shape = Shape::Create({3, 7}).value();
   for (ReduceOp op : kAllReduceOps) {
-    if (!Legal<TypeParam>(op)) continue;
+    if (!LegalReduceOp<TypeParam>(op)) continue;
     for (int n = 1; n <= 9; ++n) {
       const std::vector<Dims> from(n, shape.RowMajorStrides());
       this->Check(op, shape, from[0], from);
@@ -138,7 +94,7 @@ TYPED_TEST(ReduceElementsTest, ReducesAnyNumberOfSources) {
 
 TYPED_TEST(ReduceElementsTest, ReducesInPlace) {
   for (ReduceOp op : kAllReduceOps) {
-    if (!Legal<TypeParam>(op)) continue;
+    if (!LegalReduceOp<TypeParam>(op)) continue;
     for (const Shape& shape : TestShapes()) {
       const std::vector<Dims> strides = TestStrides(shape);
       for (int i = 0; i < static_cast<int>(strides.size()); ++i) {

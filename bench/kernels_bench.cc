@@ -1,0 +1,158 @@
+// What the element-wise kernels of the CPU cost beside a memcpy that reads and
+// writes as much, on one thread.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "tessera/device/cpu/elementwise.h"
+
+namespace tessera {
+namespace {
+
+double Seconds(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  benchmark::ClobberMemory();
+  const auto end = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Runs the kernel and a memcpy of half its traffic by turns.
+void Report(benchmark::State& state, int64_t traffic,
+            const std::function<void()>& kernel) {
+  constexpr int kTurns = 21;
+  std::vector<char> from(traffic / 2);
+  std::vector<char> to(traffic / 2);
+  const auto copy = [&] { std::memcpy(to.data(), from.data(), to.size()); };
+  kernel();
+  copy();
+  std::vector<double> kernel_seconds;
+  std::vector<double> copy_seconds;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    kernel_seconds.push_back(Seconds(kernel));
+    copy_seconds.push_back(Seconds(copy));
+  }
+  const double median = Median(kernel_seconds);
+  for (auto _ : state) state.SetIterationTime(median);
+  state.counters["ratio"] = median / Median(copy_seconds);
+}
+
+// Memory for elements.
+class Elements {
+ public:
+  Elements(DType dtype, int64_t n)
+      : bytes_(n * SizeOf(dtype)),
+        view_(TensorView::Flat(bytes_.data(), dtype, n)) {}
+  const TensorView& view() const { return view_; }
+  int64_t bytes() const { return view_.num_bytes(); }
+
+ private:
+  std::vector<char> bytes_;
+  TensorView view_;
+};
+
+void Fill(benchmark::State& state, DType dtype) {
+  const Elements x(dtype, state.range(0));
+  Report(state, x.bytes(), [&] { FillElements(x.view(), 1.0); });
+}
+
+void Cast(benchmark::State& state, DType from, DType to) {
+  const Elements src(from, state.range(0));
+  const Elements dst(to, state.range(0));
+  Report(state, src.bytes() + dst.bytes(),
+         [&] { CastElements(dst.view(), src.view()); });
+}
+
+void Scale(benchmark::State& state, DType dtype) {
+  const Elements x(dtype, state.range(0));
+  Report(state, 2 * x.bytes(), [&] { ScaleElements(x.view(), 0.5); });
+}
+
+void Add(benchmark::State& state, DType dtype) {
+  const Elements dst(dtype, state.range(0));
+  const Elements src(dtype, state.range(0));
+  Report(state, 2 * dst.bytes() + src.bytes(),
+         [&] { AddElements(dst.view(), src.view()); });
+}
+
+void AccumulateScaled(benchmark::State& state, DType from) {
+  const Elements dst(DType::kF32, state.range(0));
+  const Elements src(from, state.range(0));
+  Report(state, 2 * dst.bytes() + src.bytes(),
+         [&] { AccumulateScaledElements(dst.view(), src.view(), 0.25); });
+}
+
+void Reduce(benchmark::State& state, DType dtype) {
+  constexpr int kSources = 8;
+  const Elements dst(dtype, state.range(0));
+  const Elements src(dtype, kSources * state.range(0));
+  std::vector<TensorView> views;
+  for (int k = 0; k < kSources; ++k) {
+    views.push_back(
+        src.view().Slice(0, CeilSplit(src.view().num_elements(), kSources, k)));
+  }
+  Report(state, src.bytes() + dst.bytes(),
+         [&] { ReduceElements(ReduceOp::kSum, dst.view(), views); });
+}
+
+// From one order of the outer dims to the other, in units of `state`
+// elements.
+void Transpose(benchmark::State& state, DType dtype) {
+  const int64_t unit = state.range(0);
+  constexpr int64_t kEdge = 1024;
+  const Elements src(dtype, kEdge * kEdge * unit);
+  const Elements dst(dtype, kEdge * kEdge * unit);
+  const TensorMeta meta =
+      TensorMeta::Create(dtype, {kEdge, kEdge, unit}).value();
+  const TensorView turned =
+      TensorView::Strided(src.view().data(), meta, {unit, kEdge * unit, 1})
+          .value();
+  Report(state, src.bytes() + dst.bytes(),
+         [&] { CopyElements(TensorView(dst.view().data(), meta), turned); });
+}
+
+void Sizes(benchmark::internal::Benchmark* b) {
+  b->Arg(1 << 14)->Arg(1 << 22);
+  b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+}
+
+void Units(benchmark::internal::Benchmark* b) {
+  for (int64_t unit : {1, 2, 3, 4, 8, 16}) b->Arg(unit);
+  b->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(Fill, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Fill, bf16, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, f32_bf16, DType::kF32, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, bf16_f32, DType::kBF16, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, f32_f16, DType::kF32, DType::kF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, f16_f32, DType::kF16, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, f32_f64, DType::kF32, DType::kF64)->Apply(Sizes);
+BENCHMARK_CAPTURE(Cast, f64_f32, DType::kF64, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Scale, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Scale, bf16, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Add, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Add, bf16, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(AccumulateScaled, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(AccumulateScaled, bf16, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(AccumulateScaled, f16, DType::kF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Reduce, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(Reduce, bf16, DType::kBF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Reduce, f16, DType::kF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Transpose, f32, DType::kF32)->Apply(Units);
+BENCHMARK_CAPTURE(Transpose, bf16, DType::kBF16)->Apply(Units);
+
+}  // namespace
+}  // namespace tessera

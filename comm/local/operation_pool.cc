@@ -1,0 +1,63 @@
+#include "tessera/comm/local/operation_pool.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera::internal {
+
+Operation::Operation(std::shared_ptr<OperationPool> pool,
+                     std::unique_ptr<Arguments> arguments)
+    : pool_(std::move(pool)), arguments_(std::move(arguments)) {}
+
+Operation::~Operation() {
+  if (arguments_ == nullptr) return;
+  if (!arguments_->has_run) pool_->Abandon(*arguments_);
+  pool_->Return(std::move(arguments_));
+}
+
+absl::Status Operation::Run() {
+  arguments_->has_run = true;
+  return pool_->group_->Run(pool_->rank_, arguments_->call);
+}
+
+OperationPool::OperationPool(std::shared_ptr<LocalGroup> group, int rank,
+                             int world_rank, const Stream& stream)
+    : group_(std::move(group)),
+      rank_(rank),
+      world_rank_(world_rank),
+      stream_(stream) {}
+
+Operation OperationPool::New(const Collective& call, int64_t sequence) {
+  std::unique_ptr<Arguments> arguments = Take();
+  arguments->sends.assign(call.sends.begin(), call.sends.end());
+  arguments->recvs.assign(call.recvs.begin(), call.recvs.end());
+  arguments->call = call;
+  arguments->call.sends = arguments->sends;
+  arguments->call.recvs = arguments->recvs;
+  arguments->sequence = sequence;
+  arguments->has_run = false;
+  return Operation(shared_from_this(), std::move(arguments));
+}
+
+std::unique_ptr<OperationPool::Arguments> OperationPool::Take() {
+  MutexLock lock(mutex_);
+  if (free_.empty()) return std::make_unique<Arguments>();
+  std::unique_ptr<Arguments> arguments = std::move(free_.back());
+  free_.pop_back();
+  return arguments;
+}
+
+void OperationPool::Return(std::unique_ptr<Arguments> arguments) {
+  MutexLock lock(mutex_);
+  free_.push_back(std::move(arguments));
+}
+
+void OperationPool::Abandon(const Arguments& arguments) {
+  group_->Abort(
+      absl::StrCat("the stream of rank ", world_rank_, " failed before ",
+                   CollectiveKindName(arguments.call.kind), ", operation ",
+                   arguments.sequence, ": ", stream_.status().message()));
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,80 @@
+#ifndef TESSERA_COMM_LOCAL_OPERATION_POOL_H_
+#define TESSERA_COMM_LOCAL_OPERATION_POOL_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tessera/base/mutex.h"
+#include "tessera/comm/collective.h"
+#include "tessera/comm/local/local_group.h"
+#include "tessera/device/stream.h"
+
+namespace tessera::internal {
+
+class OperationPool;
+
+// An operation on its way through a stream. Where it is destroyed without
+// having run, the group's other members would wait for it in vain: it aborts
+// the group. Move-only.
+class Operation {
+ public:
+  Operation(Operation&&) = default;
+  Operation& operator=(Operation&&) = delete;
+  ~Operation();
+
+  // Takes part in the group's next operation. Called at most once.
+  absl::Status Run();
+
+ private:
+  friend class OperationPool;
+
+  // The call and what it borrows.
+  struct Arguments {
+    Collective call;
+    std::vector<Transfer> sends;
+    std::vector<Transfer> recvs;
+    int64_t sequence = 0;
+    bool has_run = false;
+  };
+
+  Operation(std::shared_ptr<OperationPool> pool,
+            std::unique_ptr<Arguments> arguments);
+
+  std::shared_ptr<OperationPool> pool_;
+  std::unique_ptr<Arguments> arguments_;  // null where moved from
+};
+
+// Where the operations of one communicator get their memory, which goes from
+// one to the next. May be destroyed on any thread, with the last operation.
+// Thread-safe. LIFETIME: borrows the stream.
+class OperationPool : public std::enable_shared_from_this<OperationPool> {
+ public:
+  // Of the member with this rank in the group and in the world.
+  OperationPool(std::shared_ptr<LocalGroup> group, int rank, int world_rank,
+                const Stream& stream);
+
+  // Copies what the call borrows.
+  Operation New(const Collective& call, int64_t sequence);
+
+ private:
+  friend class Operation;
+  using Arguments = Operation::Arguments;
+
+  std::unique_ptr<Arguments> Take();
+  void Return(std::unique_ptr<Arguments> arguments);
+  // Aborts the group for an operation that will not run.
+  void Abandon(const Arguments& arguments);
+
+  const std::shared_ptr<LocalGroup> group_;
+  const int rank_;
+  const int world_rank_;
+  const Stream& stream_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Arguments>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_LOCAL_OPERATION_POOL_H_

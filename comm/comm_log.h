@@ -17,7 +17,7 @@ namespace tessera {
 
 // One collective as one rank enqueued it.
 struct CollectiveRecord {
-  int64_t sequence = 0;      // on its communicator, from 0
+  int64_t sequence = 0;      // of its launch on its communicator, from 0
   std::string communicator;  // the communicator's name: its mesh axes
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;

@@ -243,20 +243,27 @@ absl::Status Communicator::Barrier() {
   return Issue(call);
 }
 
-absl::Status Communicator::Issue(const Collective& call) {
-  const std::string problem = CheckCall(call, rank_, size());
-  if (!problem.empty()) {
+absl::Status Communicator::Issue(absl::Span<const Collective> calls) {
+  for (const Collective& call : calls) {
+    const std::string problem = CheckCall(call, rank_, size());
+    if (problem.empty()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("comm: ", CollectiveKindName(call.kind), " of '", name_,
                      "' on rank ", members_[rank_], ": ", problem));
   }
-  if (size() == 1) return RunAlone(stream_, call);
+  if (calls.empty()) return absl::OkStatus();
+  if (size() == 1) {
+    for (const Collective& call : calls) {
+      TESSERA_RETURN_IF_ERROR(RunAlone(stream_, call));
+    }
+    return absl::OkStatus();
+  }
 
   const int64_t sequence = sequence_++;
-  if (call.kind != CollectiveKind::kBarrier) {
-    Record(call, sequence);
+  for (const Collective& call : calls) {
+    if (call.kind != CollectiveKind::kBarrier) Record(call, sequence);
   }
-  return Enqueue(call, sequence);
+  return Enqueue(calls, sequence);
 }
 
 void Communicator::Record(const Collective& call, int64_t sequence) {

@@ -104,7 +104,14 @@ class Communicator {
   absl::Status Barrier();
 
   // Whichever of these `call` describes: all of them come down to it.
-  absl::Status Issue(const Collective& call);
+  absl::Status Issue(const Collective& call) {
+    return Issue(absl::MakeConstSpan(&call, 1));
+  }
+  // Several calls as one launch with one sequence number, as between
+  // ncclGroupStart and ncclGroupEnd. All ranks give as many, in the same order.
+  // They may run side by side: none writes what another one reads or writes.
+  // ERRORS: as for each of them; an invalid one keeps all from being issued.
+  absl::Status Issue(absl::Span<const Collective> calls);
 
   // Host-side: what every rank gave, in group order. Blocks the caller, uses
   // no stream, and keeps a sequence of its own.
@@ -135,8 +142,10 @@ class Communicator {
  private:
   void Record(const Collective& call, int64_t sequence);
 
-  // Enqueues a checked call with this sequence number. REQUIRES: size() > 1.
-  virtual absl::Status Enqueue(const Collective& call, int64_t sequence) = 0;
+  // Enqueues checked calls with this sequence number.
+  // REQUIRES: size() > 1, at least one call.
+  virtual absl::Status Enqueue(absl::Span<const Collective> calls,
+                               int64_t sequence) = 0;
 
   // `members` are indices in this group, checked.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(

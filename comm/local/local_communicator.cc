@@ -8,13 +8,14 @@
 namespace tessera::internal {
 namespace {
 
-// Makes `ranges` what `view` and `transfers` cover, views without memory
-// aside, and returns their bytes.
-int64_t SetRanges(const TensorView& view, absl::Span<const Transfer> transfers,
-                  std::vector<MemoryRange>& ranges) {
-  ranges.clear();
+// Appends what `view` and `transfers` cover, views without memory aside.
+void AddRanges(const TensorView& view, absl::Span<const Transfer> transfers,
+               std::vector<MemoryRange>& ranges) {
   if (view.data() != nullptr) ranges.emplace_back(view);
   for (const Transfer& t : transfers) ranges.emplace_back(t.view);
+}
+
+int64_t BytesOf(absl::Span<const MemoryRange> ranges) {
   int64_t bytes = 0;
   for (const MemoryRange& range : ranges) bytes += range.bytes;
   return bytes;
@@ -45,17 +46,22 @@ void LocalCommunicator::Abort(const absl::Status& reason) {
       absl::StrCat("by rank ", members()[rank()], ": ", reason.ToString()));
 }
 
-absl::Status LocalCommunicator::Enqueue(const Collective& call,
+absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
                                         int64_t sequence) {
   TESSERA_RETURN_IF_ERROR(group_->status());
-  const int64_t read_bytes = SetRanges(call.send, call.sends, reads_);
-  const int64_t written_bytes = SetRanges(call.recv, call.recvs, writes_);
-  const LaunchDescriptor descriptor = {.name = CollectiveKindName(call.kind),
-                                       .reads = reads_,
-                                       .writes = writes_,
-                                       .bytes = read_bytes + written_bytes};
+  reads_.clear();
+  writes_.clear();
+  for (const Collective& call : calls) {
+    AddRanges(call.send, call.sends, reads_);
+    AddRanges(call.recv, call.recvs, writes_);
+  }
+  const LaunchDescriptor descriptor = {
+      .name = CollectiveKindName(calls.front().kind),
+      .reads = reads_,
+      .writes = writes_,
+      .bytes = BytesOf(reads_) + BytesOf(writes_)};
   return stream().Launch(
-      descriptor, [operation = operations_->New(call, sequence)]() mutable {
+      descriptor, [operation = operations_->New(calls, sequence)]() mutable {
         return operation.Run();
       });
 }

@@ -33,7 +33,8 @@ class LocalCommunicator final : public Communicator {
   void Abort(const absl::Status& reason) override;
 
  private:
-  absl::Status Enqueue(const Collective& call, int64_t sequence) override;
+  absl::Status Enqueue(absl::Span<const Collective> calls,
+                       int64_t sequence) override;
   absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) override;

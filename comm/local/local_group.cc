@@ -54,16 +54,16 @@ LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
       timeout_(timeout),
       operations_(members_.size()),
       gathers_(members_.size()),
-      calls_(members_.size(), nullptr),
+      given_calls_(members_.size()),
       parts_(members_.size()),
       given_(members_.size()),
       departures_(members_.size()) {}
 
-absl::Status LocalGroup::Run(int rank, const Collective& call) {
-  TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtOperation(rank, call));
+absl::Status LocalGroup::Run(int rank, absl::Span<const Collective> calls) {
+  TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtOperation(rank, calls));
   TESSERA_RETURN_IF_ERROR(Await(operations_, round));
   for (int part = parts_.Take(rank); part >= 0; part = parts_.Take(rank)) {
-    RunPart(calls_, part);
+    for (int i = 0; i < num_calls(); ++i) RunPart(CallsAt(i), part);
     if (!parts_.Finish()) continue;
     MutexLock lock(mutex_);
     ended_ = round + 1;
@@ -73,32 +73,58 @@ absl::Status LocalGroup::Run(int rank, const Collective& call) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> LocalGroup::ArriveAtOperation(int rank,
-                                                      const Collective& call) {
+absl::StatusOr<int64_t> LocalGroup::ArriveAtOperation(
+    int rank, absl::Span<const Collective> calls) {
   MutexLock lock(mutex_);
   TESSERA_RETURN_IF_ERROR(
-      Arrive(operations_, rank, CollectiveKindName(call.kind)));
+      Arrive(operations_, rank, CollectiveKindName(calls.front().kind)));
   const int64_t round = operations_.round;
-  calls_[rank] = &call;
+  given_calls_[rank] = calls;
   if (AllHere(operations_)) TESSERA_RETURN_IF_ERROR(StartOperation());
   return round;
 }
 
 absl::Status LocalGroup::StartOperation() {
-  const std::string difference = FindDisagreement(calls_, members_);
+  const std::string difference = CompareCalls();
   if (!difference.empty()) {
     return Fail(absl::StatusCode::kFailedPrecondition,
                 absl::StrCat("ranks disagree at ", Where(operations_), ": ",
                              difference));
   }
-  const bool in_parts = TotalBytes(calls_) > kMaxBytesOfOne;
+  int64_t bytes = 0;
+  for (int i = 0; i < num_calls(); ++i) bytes += TotalBytes(CallsAt(i));
+  const bool in_parts = bytes > kMaxBytesOfOne;
   parts_.Reset(in_parts);
   if (!in_parts) {
-    RunAlone(calls_);
+    for (int i = 0; i < num_calls(); ++i) RunAlone(CallsAt(i));
     ended_ = operations_.round + 1;
   }
   Complete(operations_);
   return absl::OkStatus();
+}
+
+std::string LocalGroup::CompareCalls() {
+  const size_t count = given_calls_.front().size();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (given_calls_[rank].size() == count) continue;
+    return absl::StrCat("rank ", members_.front(), " launches ", count,
+                        " calls at once, rank ", members_[rank], " ",
+                        given_calls_[rank].size());
+  }
+  calls_.clear();
+  for (size_t i = 0; i < count; ++i) {
+    for (absl::Span<const Collective> calls : given_calls_) {
+      calls_.push_back(&calls[i]);
+    }
+  }
+  for (int i = 0; i < num_calls(); ++i) {
+    const std::string difference = FindDisagreement(CallsAt(i), members_);
+    if (difference.empty()) continue;
+    return count == 1
+               ? difference
+               : absl::StrCat("call ", i, " of ", count, ": ", difference);
+  }
+  return "";
 }
 
 void LocalGroup::AwaitEnd(int64_t round) {

@@ -37,9 +37,10 @@ class LocalGroup {
   // Tells the groups of one world apart.
   int64_t id() const { return id_; }
 
-  // Takes part in the group's next operation as group rank `rank` and blocks
-  // until it has ended everywhere. ERRORS: those of Communicator.
-  absl::Status Run(int rank, const Collective& call);
+  // Takes part in the group's next operation, of at least one call, as group
+  // rank `rank` and blocks until it has ended everywhere.
+  // ERRORS: those of Communicator.
+  absl::Status Run(int rank, absl::Span<const Collective> calls);
 
   // What every member gave, in group order. A sequence of its own.
   absl::StatusOr<std::vector<std::string>> HostAllGather(
@@ -101,9 +102,18 @@ class LocalGroup {
 
   // Arrives at the next operation and returns its round. The last member to
   // come starts it.
-  absl::StatusOr<int64_t> ArriveAtOperation(int rank, const Collective& call)
+  absl::StatusOr<int64_t> ArriveAtOperation(int rank,
+                                            absl::Span<const Collective> calls)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StartOperation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the members disagree on, or "". Sets calls_ where they agree on how
+  // many calls there are.
+  std::string CompareCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int num_calls() const { return static_cast<int>(calls_.size()) / size(); }
+  // Call i of all members.
+  absl::Span<const Collective* const> CallsAt(int i) const {
+    return absl::MakeConstSpan(calls_).subspan(i * size(), size());
+  }
   absl::StatusOr<int64_t> ArriveAtGather(int rank, absl::string_view value)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns once the operation of `round`, which has started, has ended.
@@ -134,6 +144,8 @@ class LocalGroup {
   Meeting operations_;
   Meeting gathers_;
   // By group rank. Written before a start, used until the end.
+  std::vector<absl::Span<const Collective>> given_calls_;
+  // By call, then by group rank. Written at a start, used until the end.
   std::vector<const Collective*> calls_;
   Parts parts_;
   std::atomic<int64_t> ended_ = 0;  // operations that have ended

@@ -18,7 +18,7 @@ Operation::~Operation() {
 
 absl::Status Operation::Run() {
   arguments_->has_run = true;
-  return pool_->group_->Run(pool_->rank_, arguments_->call);
+  return pool_->group_->Run(pool_->rank_, arguments_->calls);
 }
 
 OperationPool::OperationPool(std::shared_ptr<LocalGroup> group, int rank,
@@ -28,13 +28,26 @@ OperationPool::OperationPool(std::shared_ptr<LocalGroup> group, int rank,
       world_rank_(world_rank),
       stream_(stream) {}
 
-Operation OperationPool::New(const Collective& call, int64_t sequence) {
+Operation OperationPool::New(absl::Span<const Collective> calls,
+                             int64_t sequence) {
   std::unique_ptr<Arguments> arguments = Take();
-  arguments->sends.assign(call.sends.begin(), call.sends.end());
-  arguments->recvs.assign(call.recvs.begin(), call.recvs.end());
-  arguments->call = call;
-  arguments->call.sends = arguments->sends;
-  arguments->call.recvs = arguments->recvs;
+  size_t transfers = 0;
+  for (const Collective& call : calls) {
+    transfers += call.sends.size() + call.recvs.size();
+  }
+  arguments->transfers.clear();
+  arguments->transfers.reserve(transfers);  // so that none of them moves
+  const auto copied = [&](absl::Span<const Transfer> some) {
+    const size_t first = arguments->transfers.size();
+    arguments->transfers.insert(arguments->transfers.end(), some.begin(),
+                                some.end());
+    return absl::MakeConstSpan(arguments->transfers).subspan(first);
+  };
+  arguments->calls.assign(calls.begin(), calls.end());
+  for (Collective& call : arguments->calls) {
+    call.sends = copied(call.sends);
+    call.recvs = copied(call.recvs);
+  }
   arguments->sequence = sequence;
   arguments->has_run = false;
   return Operation(shared_from_this(), std::move(arguments));
@@ -54,10 +67,10 @@ void OperationPool::Return(std::unique_ptr<Arguments> arguments) {
 }
 
 void OperationPool::Abandon(const Arguments& arguments) {
-  group_->Abort(
-      absl::StrCat("the stream of rank ", world_rank_, " failed before ",
-                   CollectiveKindName(arguments.call.kind), ", operation ",
-                   arguments.sequence, ": ", stream_.status().message()));
+  group_->Abort(absl::StrCat(
+      "the stream of rank ", world_rank_, " failed before ",
+      CollectiveKindName(arguments.calls.front().kind), ", operation ",
+      arguments.sequence, ": ", stream_.status().message()));
 }
 
 }  // namespace tessera::internal

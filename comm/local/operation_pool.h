@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
 #include "tessera/comm/local/local_group.h"
@@ -30,11 +31,10 @@ class Operation {
  private:
   friend class OperationPool;
 
-  // The call and what it borrows.
+  // The calls and what they borrow.
   struct Arguments {
-    Collective call;
-    std::vector<Transfer> sends;
-    std::vector<Transfer> recvs;
+    std::vector<Collective> calls;
+    std::vector<Transfer> transfers;
     int64_t sequence = 0;
     bool has_run = false;
   };
@@ -55,8 +55,8 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   OperationPool(std::shared_ptr<LocalGroup> group, int rank, int world_rank,
                 const Stream& stream);
 
-  // Copies what the call borrows.
-  Operation New(const Collective& call, int64_t sequence);
+  // Copies what the calls borrow.
+  Operation New(absl::Span<const Collective> calls, int64_t sequence);
 
  private:
   friend class Operation;

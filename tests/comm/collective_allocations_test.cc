@@ -44,13 +44,16 @@ std::vector<std::pair<std::string, Call>> CallsOf(
     Communicator& comm, std::vector<float>& memory, int64_t rows,
     std::vector<Transfer>& sends, std::vector<Transfer>& recvs) {
   const TensorMeta meta = TensorMeta::Create(DType::kF32, {rows, 4}).value();
-  memory.resize(3 * meta.num_elements());
+  constexpr int64_t kRest = 8;
+  memory.resize(3 * meta.num_elements() + kRest);
   const TensorView a(memory.data(), meta);
   const TensorView b(memory.data() + meta.num_elements(), meta);
   const TensorView strided =
       TensorView::Strided(memory.data() + 2 * meta.num_elements(), meta,
                           {1, rows})
           .value();
+  const TensorView rest = TensorView::Flat(
+      memory.data() + 3 * meta.num_elements(), DType::kF32, kRest);
   const ExtentSplit split = ExtentSplit::Explicit({1, rows - 2, 1}).value();
   const auto piece = [&comm](const TensorView& view, const ExtentSplit& by) {
     return view.Slice(0, by.Piece(view.shape().extent(0), kRanks, comm.rank()));
@@ -85,6 +88,18 @@ std::vector<std::pair<std::string, Call>> CallsOf(
       {"broadcast", [=, &comm] { return comm.Broadcast(b, 1); }},
       {"send_recv", [&] { return comm.SendRecv(sends, recvs); }},
       {"barrier", [&comm] { return comm.Barrier(); }},
+      {"several in one launch",
+       [=, &comm, &sends, &recvs] {
+         Collective reduction;
+         reduction.kind = CollectiveKind::kAllReduce;
+         reduction.send = rest;
+         reduction.recv = rest;
+         Collective exchange;
+         exchange.kind = CollectiveKind::kSendRecv;
+         exchange.sends = sends;
+         exchange.recvs = recvs;
+         return comm.Issue({reduction, exchange});
+       }},
   };
 }
 

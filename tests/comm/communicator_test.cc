@@ -40,8 +40,11 @@ class FakeCommunicator final : public Communicator {
   std::vector<int> subgroup;          // the last one's members
 
  private:
-  absl::Status Enqueue(const Collective& call, int64_t sequence) override {
-    enqueued.push_back(std::to_string(sequence) + " " + call.Signature());
+  absl::Status Enqueue(absl::Span<const Collective> calls,
+                       int64_t sequence) override {
+    std::string text = std::to_string(sequence);
+    for (const Collective& call : calls) text += " " + call.Signature();
+    enqueued.push_back(text);
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
@@ -128,6 +131,43 @@ TEST_F(CommunicatorTest, RejectsCallsThatDoNotFit) {
       three.SendRecv({{1, View("f32[3]")}}, {{1, View("f32[4]")}}),
       IsInvalid("comm: send_recv of 'dp' on rank 6: receive 0 is f32[4], want "
                 "f32[3] as this rank sends itself"));
+  EXPECT_THAT(three.enqueued, IsEmpty());
+  EXPECT_THAT(three.log()->counters(), IsEmpty());
+}
+
+Collective AllReduceOf(ReduceOp op, const TensorView& view) {
+  Collective call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.op = op;
+  call.send = view;
+  call.recv = view;
+  return call;
+}
+
+TEST_F(CommunicatorTest, IssuesSeveralCallsAsOneLaunch) {
+  const Collective sum = AllReduceOf(ReduceOp::kSum, View("f32[4]"));
+  const Collective max = AllReduceOf(ReduceOp::kMax, View("f32[2]", 4));
+  EXPECT_OK(three.Issue({sum, max}));
+  EXPECT_OK(three.Issue(absl::Span<const Collective>()));
+  EXPECT_OK(three.Issue(max));
+  EXPECT_THAT(three.enqueued,
+              ElementsAre("0 all_reduce sum f32[4] all_reduce max f32[2]",
+                          "1 all_reduce max f32[2]"));
+  std::vector<std::string> records;
+  for (const CollectiveRecord& record : three.log()->recent()) {
+    records.push_back(record.ToString());
+  }
+  EXPECT_THAT(records, ElementsAre("dp #0 all_reduce sum f32 4",
+                                   "dp #0 all_reduce max f32 2",
+                                   "dp #1 all_reduce max f32 2"));
+}
+
+TEST_F(CommunicatorTest, IssuesNoneOfSeveralCallsWhereOneDoesNotFit) {
+  const Collective sum = AllReduceOf(ReduceOp::kSum, View("f32[4]"));
+  const Collective bad = AllReduceOf(ReduceOp::kAvg, View("i32[2]"));
+  EXPECT_THAT(three.Issue({sum, bad}),
+              IsInvalid("comm: all_reduce of 'dp' on rank 6: avg wants a "
+                        "floating dtype, found i32"));
   EXPECT_THAT(three.enqueued, IsEmpty());
   EXPECT_THAT(three.log()->counters(), IsEmpty());
 }

@@ -76,6 +76,38 @@ TEST_P(LocalCollectives, GiveTheReferenceResultBitByBit) {
   }
 }
 
+// Any calls, up to seven at once.
+TEST_P(LocalCollectives, GiveTheSameBitsSeveralInOneLaunch) {
+  const std::vector<CollectiveCase> cases = AllCollectiveCases(ranks());
+  std::mt19937 random(1);
+  constexpr int kLaunches = 60;
+  std::vector<std::vector<CollectiveRun>> launches(kLaunches);
+  for (std::vector<CollectiveRun>& launch : launches) {
+    const size_t calls = 1 + random() % 7;
+    while (launch.size() < calls) {
+      launch.emplace_back(cases[random() % cases.size()], random());
+    }
+  }
+  ASSERT_OK(RunLocalRanks(
+      ranks(),
+      [&](LocalRank& rank) -> absl::Status {
+        for (const std::vector<CollectiveRun>& launch : launches) {
+          std::vector<Collective> calls;
+          for (const CollectiveRun& run : launch) {
+            calls.push_back(run.Call(rank.rank));
+          }
+          TESSERA_RETURN_IF_ERROR(rank.comms.world().Issue(calls));
+        }
+        return absl::OkStatus();
+      },
+      options()));
+  for (const std::vector<CollectiveRun>& launch : launches) {
+    for (const CollectiveRun& run : launch) {
+      for (int r = 0; r < ranks(); ++r) ASSERT_EQ(run.Check(r), "");
+    }
+  }
+}
+
 // All-to-all along one dim with any counts: rank i sends counts[i][j] elements
 // to rank j.
 TEST_P(LocalCollectives, AllToAllTakesAnyMatrixOfCounts) {

@@ -86,6 +86,14 @@ ExtentSplit Sizes(absl::Span<const int64_t> sizes) {
   return ExtentSplit::Explicit(sizes).value();
 }
 
+Collective SumOf(const TensorView& view) {
+  Collective call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.send = view;
+  call.recv = view;
+  return call;
+}
+
 struct Disagreement {
   std::string name;
   // The call of rank 1, and that of the two others.
@@ -166,6 +174,24 @@ std::vector<Disagreement> Disagreements() {
        },
        [](Communicator& c) { return c.SendRecv({}, {}); },
        "rank 1 sends f32[5] to rank 2, which expects nothing more"},
+      {"number of calls",
+       [](Communicator& c) { return c.Issue({SumOf(floats.View("f32[4]"))}); },
+       [](Communicator& c) {
+         return c.Issue(
+             {SumOf(floats.View("f32[4]")), SumOf(floats.View("f32[2]"))});
+       },
+       "rank 0 launches 2 calls at once, rank 1 1"},
+      {"one of several calls",
+       [](Communicator& c) {
+         return c.Issue(
+             {SumOf(floats.View("f32[4]")), SumOf(floats.View("f32[3]"))});
+       },
+       [](Communicator& c) {
+         return c.Issue(
+             {SumOf(floats.View("f32[4]")), SumOf(floats.View("f32[2]"))});
+       },
+       "call 1 of 2: ranks 0,2 call all_reduce sum f32[2], rank 1 calls "
+       "all_reduce sum f32[3]"},
   };
 }
 

@@ -82,16 +82,17 @@ absl::StatusOr<Communicator*> CommSet::Get(const DeviceMesh& mesh,
   return FindOrMake(std::move(slice), stream);
 }
 
-absl::StatusOr<Communicator*> CommSet::GetUnion(const DeviceMesh& a,
-                                                const DeviceMesh& b,
-                                                Stream& stream) {
-  std::vector<int> ranks = RanksOf(a);
-  const std::vector<int> others = RanksOf(b);
-  ranks.insert(ranks.end(), others.begin(), others.end());
-  std::sort(ranks.begin(), ranks.end());
+absl::StatusOr<Communicator*> CommSet::GetUnion(
+    absl::Span<const DeviceMesh> meshes, Stream& stream) {
+  std::vector<int> ranks;
+  for (const DeviceMesh& mesh : meshes) {
+    const std::vector<int> some = RanksOf(mesh);
+    ranks.insert(ranks.end(), some.begin(), some.end());
+  }
+  absl::c_sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return FindOrMake(
-      {absl::StrCat(a.ToString(), "+", b.ToString()), std::move(ranks)},
+      {absl::StrJoin(meshes, "+", absl::StreamFormatter()), std::move(ranks)},
       stream);
 }
 

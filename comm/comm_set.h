@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-// The communicators that one rank uses: one per set of mesh axes, or pair of
-// meshes, and stream, made on first use or lent by the caller.
+// The communicators that one rank uses: one per set of mesh axes, or of meshes,
+// and stream, made on first use or lent by the caller.
 //
 // LIFETIME: borrows the world communicator, lent communicators and streams; a
 // stream outlives the set. Not thread-safe: one call at a time.
@@ -42,11 +42,11 @@ class CommSet {
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh,
                                     absl::Span<const int> axes, Stream& stream);
 
-  // The group of all ranks of either mesh, ascending, on `stream`. Its name is
-  // both meshes' text, joined by '+'. Else as Get.
-  // ERRORS: InvalidArgument for a rank outside both meshes.
-  absl::StatusOr<Communicator*> GetUnion(const DeviceMesh& a,
-                                         const DeviceMesh& b, Stream& stream);
+  // The group of all ranks of any of `meshes`, ascending, on `stream`. Its name
+  // is the meshes' text, joined by '+'. Else as Get.
+  // ERRORS: InvalidArgument for a rank outside of them all.
+  absl::StatusOr<Communicator*> GetUnion(absl::Span<const DeviceMesh> meshes,
+                                         Stream& stream);
 
   // OK where all ranks of `group` have the same fingerprint of what they are
   // about to do. They are asked once for each fingerprint: a host all-gather,

@@ -3,10 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/communicator.h"
-#include "tessera/device/device.h"
 #include "tessera/redistribute/rank_program.h"
 
 namespace tessera {
@@ -14,23 +12,12 @@ namespace {
 
 using internal::RankProgram;
 
-absl::Status CheckView(absl::string_view what, const TensorView& view,
-                       const Layout& layout, int rank) {
-  if (!layout.mesh().Contains(rank)) return absl::OkStatus();
-  const TensorMeta wanted = layout.LocalMeta(rank);
-  if (view.meta() == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "redistribute: on rank ", rank, " the ", what, " of ", layout.ToString(),
-      " on mesh '", layout.mesh().ToString(), "' wants a view of ",
-      wanted.ToString(), ", found ", view.meta().ToString()));
-}
-
 // The group of all ranks that execute the plan.
 absl::StatusOr<Communicator*> GroupOf(const Plan& plan, CommSet& comms,
                                       Stream& stream) {
   const DeviceMesh& from = plan.source().mesh();
   const DeviceMesh& to = plan.target().mesh();
-  if (from != to) return comms.GetUnion(from, to, stream);
+  if (from != to) return comms.GetUnion({from, to}, stream);
   MeshCoords axes;
   for (int axis = 0; axis < from.num_axes(); ++axis) axes.push_back(axis);
   return comms.Get(from, axes, stream);
@@ -77,13 +64,12 @@ int64_t PreparedPlan::workspace_bytes() const {
 absl::Status PreparedPlan::Execute(const TensorView& source,
                                    const TensorView& target,
                                    Workspace workspace) {
-  TESSERA_RETURN_IF_ERROR(CheckView("source", source, plan_->source(), rank_));
-  TESSERA_RETURN_IF_ERROR(CheckView("target", target, plan_->target(), rank_));
-  if (workspace.bytes < workspace_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("redistribute: on rank ", rank_, " want a workspace of ",
-                     workspace_bytes(), " bytes, found ", workspace.bytes));
-  }
+  TESSERA_RETURN_IF_ERROR(
+      internal::CheckView("source", source, plan_->source(), rank_));
+  TESSERA_RETURN_IF_ERROR(
+      internal::CheckView("target", target, plan_->target(), rank_));
+  TESSERA_RETURN_IF_ERROR(
+      internal::CheckWorkspace(workspace, workspace_bytes(), rank_));
   program_->Begin(source, target, workspace.data);
   for (int i = 0; i < program_->num_steps(); ++i) {
     TESSERA_RETURN_IF_ERROR(program_->RunLocally(i));
@@ -100,14 +86,10 @@ absl::Status Execute(const Plan& plan, const TensorView& source,
   const std::shared_ptr<const Plan> borrowed(std::shared_ptr<void>(), &plan);
   TESSERA_ASSIGN_OR_RETURN(PreparedPlan prepared,
                            Prepare(borrowed, comms, stream));
-  const int64_t bytes = prepared.workspace_bytes();
-  if (bytes == 0) return prepared.Execute(source, target);
-  TESSERA_ASSIGN_OR_RETURN(Buffer buffer,
-                           stream.device().Allocate(bytes, "workspace"));
-  const absl::Status executed =
-      prepared.Execute(source, target, {buffer.data(), bytes});
-  buffer.ResetAfter(stream);  // whatever came of it
-  return executed;
+  return internal::WithWorkspace(
+      prepared.workspace_bytes(), stream, [&](Workspace workspace) {
+        return prepared.Execute(source, target, workspace);
+      });
 }
 
 }  // namespace tessera

@@ -9,19 +9,13 @@
 #include "tessera/comm/comm_set.h"
 #include "tessera/device/stream.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/redistribute/workspace.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
 namespace internal {
 class RankProgram;
 }
-
-// Memory for what lies between source and target: of the stream's device,
-// aligned for the dtype, used by nothing else until the stream has come past.
-struct Workspace {
-  void* data = nullptr;
-  int64_t bytes = 0;
-};
 
 // A plan that this rank is ready to execute, any number of times: the ranks
 // have compared it, the groups of its steps are there, and what this rank keeps

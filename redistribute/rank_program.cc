@@ -82,7 +82,7 @@ bool AllKeepTheValue(ReduceOp op) {
 absl::StatusOr<Communicator*> ExchangeGroup(const Step& step, CommSet& comms,
                                             Stream& stream) {
   if (step.before.mesh() != step.after.mesh()) {
-    return comms.GetUnion(step.before.mesh(), step.after.mesh(), stream);
+    return comms.GetUnion({step.before.mesh(), step.after.mesh()}, stream);
   }
   MeshCoords axes(step.axes.begin(), step.axes.end());
   absl::c_sort(axes);
@@ -90,6 +90,17 @@ absl::StatusOr<Communicator*> ExchangeGroup(const Step& step, CommSet& comms,
 }
 
 }  // namespace
+
+absl::Status CheckView(absl::string_view what, const TensorView& view,
+                       const Layout& layout, int rank) {
+  if (!layout.mesh().Contains(rank)) return absl::OkStatus();
+  const TensorMeta wanted = layout.LocalMeta(rank);
+  if (view.meta() == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "redistribute: on rank ", rank, " the ", what, " of ", layout.ToString(),
+      " on mesh '", layout.mesh().ToString(), "' wants a view of ",
+      wanted.ToString(), ", found ", view.meta().ToString()));
+}
 
 absl::StatusOr<RankProgram> RankProgram::Create(const Plan& plan,
                                                 CommSet& comms,

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/comm/collective.h"
 #include "tessera/comm/comm_set.h"
@@ -20,6 +21,11 @@
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera::internal {
+
+// ERRORS: InvalidArgument where the view of a rank of the layout's mesh is not
+// of the meta that the layout says. `what` is the view's name in the message.
+absl::Status CheckView(absl::string_view what, const TensorView& view,
+                       const Layout& layout, int rank);
 
 // What one rank does in a plan, worked out once: which pieces it keeps, with
 // whom it communicates, where in the workspace a value lies. Running it needs

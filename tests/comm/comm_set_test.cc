@@ -92,7 +92,7 @@ TEST(CommSet, UnionsHoldTheRanksOfBothMeshesAscending) {
   const DeviceMesh behind = Mesh("z=2:3@3");
   ASSERT_OK(RunLocalRanks(8, [&](LocalRank& rank) -> absl::Status {
     const auto get = [&](const DeviceMesh& a, const DeviceMesh& b) {
-      return rank.comms.GetUnion(a, b, rank.stream);
+      return rank.comms.GetUnion({a, b}, rank.stream);
     };
     if (!columns.Contains(rank.rank) && !behind.Contains(rank.rank)) {
       EXPECT_THAT(get(columns, behind),

@@ -64,10 +64,7 @@ int64_t PreparedPlan::workspace_bytes() const {
 absl::Status PreparedPlan::Execute(const TensorView& source,
                                    const TensorView& target,
                                    Workspace workspace) {
-  TESSERA_RETURN_IF_ERROR(
-      internal::CheckView("source", source, plan_->source(), rank_));
-  TESSERA_RETURN_IF_ERROR(
-      internal::CheckView("target", target, plan_->target(), rank_));
+  TESSERA_RETURN_IF_ERROR(program_->CheckViews(*plan_, source, target));
   TESSERA_RETURN_IF_ERROR(
       internal::CheckWorkspace(workspace, workspace_bytes(), rank_));
   program_->Begin(source, target, workspace.data);

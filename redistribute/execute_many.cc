@@ -123,11 +123,8 @@ absl::Status PreparedManyPlan::CheckViews(
                      targets.size()));
   }
   for (size_t i = 0; i < wanted; ++i) {
-    const Plan& plan = plan_->plans()[i];
-    absl::Status fits =
-        internal::CheckView("source", sources[i], plan.source(), rank_);
-    fits.Update(
-        internal::CheckView("target", targets[i], plan.target(), rank_));
+    const absl::Status fits =
+        programs_[i].CheckViews(plan_->plans()[i], sources[i], targets[i]);
     if (fits.ok()) continue;
     return absl::Status(fits.code(),
                         absl::StrCat(fits.message(), ", tensor ", i));

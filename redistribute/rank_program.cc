@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/device/device.h"
@@ -89,8 +90,6 @@ absl::StatusOr<Communicator*> ExchangeGroup(const Step& step, CommSet& comms,
   return comms.Get(step.before.mesh(), axes, stream);
 }
 
-}  // namespace
-
 absl::Status CheckView(absl::string_view what, const TensorView& view,
                        const Layout& layout, int rank) {
   if (!layout.mesh().Contains(rank)) return absl::OkStatus();
@@ -102,6 +101,23 @@ absl::Status CheckView(absl::string_view what, const TensorView& view,
       wanted.ToString(), ", found ", view.meta().ToString()));
 }
 
+}  // namespace
+
+RankProgram::RankProgram(const Plan& plan, int rank, Stream& stream)
+    : rank_(rank),
+      stream_(&stream),
+      source_meta_(plan.source().LocalMeta(rank)),
+      target_meta_(plan.target().LocalMeta(rank)) {}
+
+absl::Status RankProgram::CheckViews(const Plan& plan, const TensorView& source,
+                                     const TensorView& target) const {
+  if (source.meta() == source_meta_ && target.meta() == target_meta_) {
+    return absl::OkStatus();
+  }
+  TESSERA_RETURN_IF_ERROR(CheckView("source", source, plan.source(), rank_));
+  return CheckView("target", target, plan.target(), rank_);
+}
+
 absl::StatusOr<RankProgram> RankProgram::Create(const Plan& plan,
                                                 CommSet& comms,
                                                 Stream& stream) {
@@ -109,7 +125,7 @@ absl::StatusOr<RankProgram> RankProgram::Create(const Plan& plan,
   const auto contains = [&](const Layout& layout) {
     return layout.mesh().Contains(comms.rank());
   };
-  RankProgram program(stream);
+  RankProgram program(plan, comms.rank(), stream);
   const std::vector<Storage> storage = StorageOfSteps(plan.steps());
   for (size_t i = 0; i < storage.size(); ++i) {
     const Step& step = plan.steps()[i];

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/comm/collective.h"
 #include "tessera/comm/comm_set.h"
@@ -18,14 +17,10 @@
 #include "tessera/redistribute/plan.h"
 #include "tessera/redistribute/storage.h"
 #include "tessera/tensor/index.h"
+#include "tessera/tensor/tensor_meta.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera::internal {
-
-// ERRORS: InvalidArgument where the view of a rank of the layout's mesh is not
-// of the meta that the layout says. `what` is the view's name in the message.
-absl::Status CheckView(absl::string_view what, const TensorView& view,
-                       const Layout& layout, int rank);
 
 // What one rank does in a plan, worked out once: which pieces it keeps, with
 // whom it communicates, where in the workspace a value lies. Running it needs
@@ -53,8 +48,14 @@ class RankProgram {
   int64_t workspace_bytes() const { return workspace_bytes_; }
   int num_steps() const { return static_cast<int>(steps_.size()); }
 
-  // Starts a run. REQUIRES: views of the metas that the layouts say, memory of
-  // at least workspace_bytes() that fits the dtype's alignment.
+  // ERRORS: InvalidArgument for views that are not of the metas that the
+  // layouts of the plan say, where this rank is in their meshes.
+  // REQUIRES: the program's plan.
+  absl::Status CheckViews(const Plan& plan, const TensorView& source,
+                          const TensorView& target) const;
+
+  // Starts a run. REQUIRES: views that CheckViews likes, memory of at least
+  // workspace_bytes() that fits the dtype's alignment.
   void Begin(const TensorView& source, const TensorView& target,
              void* workspace);
   // Enqueues all of step i but its communication. REQUIRES: the communication
@@ -101,7 +102,7 @@ class RankProgram {
     Transfers receive_views;
   };
 
-  explicit RankProgram(Stream& stream) : stream_(&stream) {}
+  RankProgram(const Plan& plan, int rank, Stream& stream);
 
   static PreparedStep Prepare(const Step& step, Storage storage, int rank);
   static absl::Status AddCommunication(const Step& step, CommSet& comms,
@@ -119,7 +120,10 @@ class RankProgram {
                         Transfers& views);
   absl::Status Copy(const TensorView& out, const TensorView& in);
 
+  int rank_;
   Stream* stream_;
+  TensorMeta source_meta_;
+  TensorMeta target_meta_;
   std::vector<PreparedStep> steps_;
   bool copies_at_the_end_ = false;
   int64_t workspace_bytes_ = 0;

@@ -1,5 +1,6 @@
 #include "tessera/comm/local/operation_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,8 +36,11 @@ Operation OperationPool::New(absl::Span<const Collective> calls,
   for (const Collective& call : calls) {
     transfers += call.sends.size() + call.recvs.size();
   }
+  most_calls_ = std::max(most_calls_, calls.size());
+  most_transfers_ = std::max(most_transfers_, transfers);
+  arguments->calls.reserve(most_calls_);
   arguments->transfers.clear();
-  arguments->transfers.reserve(transfers);  // so that none of them moves
+  arguments->transfers.reserve(most_transfers_);  // so that none of them moves
   const auto copied = [&](absl::Span<const Transfer> some) {
     const size_t first = arguments->transfers.size();
     arguments->transfers.insert(arguments->transfers.end(), some.begin(),

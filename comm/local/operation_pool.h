@@ -1,6 +1,7 @@
 #ifndef TESSERA_COMM_LOCAL_OPERATION_POOL_H_
 #define TESSERA_COMM_LOCAL_OPERATION_POOL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -48,14 +49,14 @@ class Operation {
 
 // Where the operations of one communicator get their memory, which goes from
 // one to the next. May be destroyed on any thread, with the last operation.
-// Thread-safe. LIFETIME: borrows the stream.
+// Thread-safe, but for New. LIFETIME: borrows the stream.
 class OperationPool : public std::enable_shared_from_this<OperationPool> {
  public:
   // Of the member with this rank in the group and in the world.
   OperationPool(std::shared_ptr<LocalGroup> group, int rank, int world_rank,
                 const Stream& stream);
 
-  // Copies what the calls borrow.
+  // Copies what the calls borrow. One call at a time.
   Operation New(absl::Span<const Collective> calls, int64_t sequence);
 
  private:
@@ -71,6 +72,9 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   const int rank_;
   const int world_rank_;
   const Stream& stream_;
+  // The largest launch so far: what any memory is soon large enough for.
+  size_t most_calls_ = 0;
+  size_t most_transfers_ = 0;
   Mutex mutex_;
   std::vector<std::unique_ptr<Arguments>> free_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,23 +1,22 @@
 // What collectives of the local backend cost beside a memcpy of the bytes that
 // they must move.
 //
-// Four ranks, a thread each, run a collective and the memcpy by turns. A turn
-// takes from when the first rank begins to when the last one is done; `ratio`
-// is the median of the collective's turns over that of the memcpy's. Traffic
-// is what is read and what is written, so a memcpy of n bytes makes 2n.
+// Four ranks run a collective and the memcpy by turns; `ratio` is the median of
+// the collective's turns over that of the memcpy's. Traffic is what is read and
+// what is written, so a memcpy of n bytes makes 2n.
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <barrier>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/turns.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/tensor/tensor_view.h"
@@ -40,36 +39,19 @@ struct Case {
       call;
 };
 
-// Something that all ranks do. Ranks write different elements.
-class Turn {
- public:
-  // Runs `work` on this rank, once all ranks have come.
-  template <typename Work>
-  void Run(std::barrier<>& start, int rank, Work work) {
-    start.arrive_and_wait();
-    begins_[rank] = Clock::now();
-    work();
-    ends_[rank] = Clock::now();
-  }
+// Of one rank.
+struct Memory {
+  explicit Memory(const Case& c)
+      : send(c.send.num_bytes()),
+        recv(c.recv.num_bytes()),
+        from(c.traffic / 2),
+        to(c.traffic / 2) {}
 
-  double Seconds() const {
-    return std::chrono::duration<double>(
-               *std::max_element(ends_, ends_ + kRanks) -
-               *std::min_element(begins_, begins_ + kRanks))
-        .count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begins_[kRanks];
-  Clock::time_point ends_[kRanks];
+  std::vector<char> send;
+  std::vector<char> recv;
+  std::vector<char> from;
+  std::vector<char> to;
 };
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Median seconds of a turn.
 struct Medians {
@@ -79,37 +61,31 @@ struct Medians {
 
 // `calls` of the collective make a turn.
 absl::StatusOr<Medians> Measure(const Case& c, int turns, int calls = 1) {
-  std::barrier<> start(kRanks);
-  Turn collective;
-  Turn copy;
-  std::vector<double> collective_seconds;
-  std::vector<double> copy_seconds;
-  TESSERA_RETURN_IF_ERROR(RunLocalRanks(kRanks, [&](LocalRank& rank) {
-    std::vector<char> send(c.send.num_bytes());
-    std::vector<char> recv(c.recv.num_bytes());
-    std::vector<char> from(c.traffic / 2);
-    std::vector<char> to(c.traffic / 2);
-    const TensorView send_view(send.data(), c.send);
-    const TensorView recv_view(recv.data(), c.recv);
-    absl::Status status;
-    for (int turn = -1; turn < turns; ++turn) {  // -1 only warms up
-      collective.Run(start, rank.rank, [&] {
-        for (int call = 0; call < calls; ++call) {
-          status.Update(c.call(rank.comms.world(), send_view, recv_view));
-        }
-      });
-      copy.Run(start, rank.rank, [&] {
-        std::memcpy(to.data(), from.data(), to.size());
-        benchmark::ClobberMemory();
-      });
-      start.arrive_and_wait();
-      if (turn < 0 || rank.rank != 0) continue;
-      collective_seconds.push_back(collective.Seconds());
-      copy_seconds.push_back(copy.Seconds());
-    }
-    return status;
-  }));
-  return Medians{Median(collective_seconds), Median(copy_seconds)};
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<double> medians,
+      bench::MedianSeconds(
+          kRanks, turns,
+          [&](LocalRank& rank) -> absl::StatusOr<std::vector<bench::Work>> {
+            const auto memory = std::make_shared<Memory>(c);
+            Communicator& comm = rank.comms.world();
+            return std::vector<bench::Work>{
+                [&c, &comm, memory, calls] {
+                  const TensorView send(memory->send.data(), c.send);
+                  const TensorView recv(memory->recv.data(), c.recv);
+                  absl::Status status;
+                  for (int call = 0; call < calls; ++call) {
+                    status.Update(c.call(comm, send, recv));
+                  }
+                  return status;
+                },
+                [memory] {
+                  std::memcpy(memory->to.data(), memory->from.data(),
+                              memory->to.size());
+                  benchmark::ClobberMemory();
+                  return absl::OkStatus();
+                }};
+          }));
+  return Medians{medians[0], medians[1]};
 }
 
 void Report(benchmark::State& state, const Case& c) {

@@ -99,6 +99,9 @@ class Communicator {
   // The stream passes once every rank's stream has come here.
   absl::Status Barrier();
 
+  // Whichever of these `call` describes: all of them come down to it.
+  absl::Status Issue(const Collective& call);
+
   // Host-side: what every rank gave, in group order. Blocks the caller, uses
   // no stream, and keeps a sequence of its own.
   virtual absl::StatusOr<std::vector<std::string>> HostAllGather(
@@ -126,9 +129,6 @@ class Communicator {
                Stream& stream, std::shared_ptr<CommLog> log);
 
  private:
-  // Checks, records and hands on to Enqueue, or copies in a group of one.
-  absl::Status Issue(const Collective& call);
-
   // Enqueues a checked call with this sequence number. REQUIRES: size() > 1.
   virtual absl::Status Enqueue(Collective call, int64_t sequence) = 0;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/testing/golden_plans.h"
 #include "tessera/testing/plan_checks.h"
 #include "tessera/testing/status_matchers.h"
 
@@ -21,6 +22,7 @@
 //   EXPECT_THAT(plan, Sends(AtMost(64 << 20)));
 //   EXPECT_THAT(plan, AllOf(PeaksBelow(1 << 30), Launches(AtMost(3)),
 //                           NeverGathers("tp")));
+//   EXPECT_THAT(plan, MatchesGolden("plans.json"));
 
 namespace tessera::testing {
 namespace internal {
@@ -95,6 +97,13 @@ MATCHER_P(NeverGathers, axis,
           absl::StrCat(negation ? "gathers along '" : "never gathers along '",
                        axis, "'")) {
   return internal::ExplainStatus(CheckNeverGathers(arg, axis), result_listener);
+}
+
+// See CheckMatchesGolden: the plan is one of those in this file.
+MATCHER_P(MatchesGolden, path,
+          absl::StrCat(negation ? "is not" : "is", " as ", path, " has it")) {
+  return internal::ExplainStatus(CheckMatchesGolden(arg, path),
+                                 result_listener);
 }
 
 }  // namespace tessera::testing

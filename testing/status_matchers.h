@@ -2,6 +2,7 @@
 #define TESSERA_TESTING_STATUS_MATCHERS_H_
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -53,11 +54,17 @@ MATCHER_P2(StatusIs, code, message,
          ::testing::Matches(message)(std::string(status.message()));
 }
 
-MATCHER_P(IsOkAndHolds, value, negation ? "is an error or differs" : "is OK") {
+// `value` is a value or a matcher.
+MATCHER_P(
+    IsOkAndHolds, value,
+    (negation ? "is an error or holds what " : "is OK and holds what ") +
+        ::testing::DescribeMatcher<typename std::decay_t<arg_type>::value_type>(
+            value, negation)) {
   if (!arg.ok()) {
     *result_listener << "whose status is " << arg.status().ToString();
     return false;
   }
+  *result_listener << "which holds " << ::testing::PrintToString(*arg) << ", ";
   return ::testing::ExplainMatchResult(value, *arg, result_listener);
 }
 

@@ -39,6 +39,18 @@ TEST(StatusMatchersTest, LookIntoResults) {
   EXPECT_THAT(none, StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST(StatusMatchersTest, FailuresShowWhatIsHeld) {
+  EXPECT_NONFATAL_FAILURE(
+      EXPECT_THAT(absl::StatusOr<int>(7), IsOkAndHolds(Lt(3))),
+      "Expected: is OK and holds what is < 3");
+  EXPECT_NONFATAL_FAILURE(
+      EXPECT_THAT(absl::StatusOr<int>(7), IsOkAndHolds(Lt(3))),
+      "which holds 7");
+  EXPECT_NONFATAL_FAILURE(
+      EXPECT_THAT(absl::StatusOr<int>(NotThere()), IsOkAndHolds(3)),
+      "whose status is NOT_FOUND: no tp");
+}
+
 TEST(StatusMatchersTest, MacrosFailWithTheStatus) {
   EXPECT_NONFATAL_FAILURE(TESSERA_EXPECT_OK(NotThere()), "NOT_FOUND: no tp");
   EXPECT_FATAL_FAILURE(TESSERA_ASSERT_OK(NotThere()), "NOT_FOUND: no tp");

@@ -100,6 +100,27 @@ TEST(FaultyCommunicatorTest, FailsOneCallOnEveryRankOfTheGroup) {
                     HasSubstr("rank 3: ABORTED")));
 }
 
+// The others learn of it from the group, though no rank ends.
+TEST(FaultyCommunicatorTest, AbortsTheGroupThatItHits) {
+  std::vector<absl::Status> results(2);
+  const auto run = [&](LocalRank& rank) -> absl::Status {
+    Fault fault;
+    if (rank.rank == 0) fault.error = absl::UnavailableError("link down");
+    FaultyCommunicator world(rank.comms.world(), fault);
+    TESSERA_ASSIGN_OR_RETURN(const auto stream, rank.device.NewStream("group"));
+    TESSERA_ASSIGN_OR_RETURN(const auto group,
+                             world.Subgroup({0, 1}, "both", *stream));
+    results[rank.rank] = group->Barrier();
+    return world.HostAllGather("").status();
+  };
+  LocalRunOptions options;
+  options.world.timeout = std::chrono::seconds(10);
+  EXPECT_OK(RunRanks(2, run, options));
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(results[1],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("link down")));
+}
+
 TEST(FaultyCommunicatorTest, HitsTheCallOfItsNumberOnly) {
   for (int64_t call = 0; call < 4; ++call) {
     std::vector<int> done(2, 0);

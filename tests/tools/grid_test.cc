@@ -20,55 +20,55 @@ absl::StatusOr<std::string> Grid(const std::string& mesh,
 }
 
 TEST(GridTest, ShowsPiecesAndWhereTheyAreCut) {
-  EXPECT_THAT(Grid("dp=2,tp=2", "f32[8,6] [S(0), S(1)]"), IsOkAndHolds(R"(
+  EXPECT_THAT(Grid("dp=2,tp=2", "f32[8,6] [S(0), S(1)]"), IsOkAndHolds(&R"(
   0   3   6
 0 +---+---+
   | 0 | 1 |
 4 +---+---+
   | 2 | 3 |
 8 +---+---+
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, ShowsReplicasAndAddends) {
-  EXPECT_THAT(Grid("x=2,y=2", "f32[1000] [P, S(0)]"), IsOkAndHolds(R"(
+  EXPECT_THAT(Grid("x=2,y=2", "f32[1000] [P, S(0)]"), IsOkAndHolds(&R"(
 0       500     1000
 +-------+-------+
 | 0 + 2 | 1 + 3 |
 +-------+-------+
-)" + 1));
-  EXPECT_THAT(Grid("x=2,y=4", "f32[3] [P(max), R]"), IsOkAndHolds(R"(
+)"[1]));
+  EXPECT_THAT(Grid("x=2,y=4", "f32[3] [P(max), R]"), IsOkAndHolds(&R"(
 0             3
 +-------------+
 | 0-3 max 4-7 |
 +-------------+
-)" + 1));
-  EXPECT_THAT(Grid("x=2,y=2", "f32[] [R, P]"), IsOkAndHolds(R"(
+)"[1]));
+  EXPECT_THAT(Grid("x=2,y=2", "f32[] [R, P]"), IsOkAndHolds(&R"(
 +-----------+
 | 0,2 + 1,3 |
 +-----------+
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, ShowsWhoHoldsNothing) {
-  EXPECT_THAT(Grid("x=4", "f32[2] [S(0)]"), IsOkAndHolds(R"(
+  EXPECT_THAT(Grid("x=4", "f32[2] [S(0)]"), IsOkAndHolds(&R"(
 0   1   2
 +---+---+
 | 0 | 1 |
 +---+---+
 holding nothing: 2,3
-)" + 1));
-  EXPECT_THAT(Grid("x=3", "f32[0,2] [S(0)]"), IsOkAndHolds(R"(
+)"[1]));
+  EXPECT_THAT(Grid("x=3", "f32[0,2] [S(0)]"), IsOkAndHolds(&R"(
   0   2
 0 +---+
   |   |
 0 +---+
 holding nothing: 0-2
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, ShowsLeadingDimsPieceByPiece) {
-  EXPECT_THAT(Grid("x=2,y=2", "f32[4,4,4] [S(0), S(2)]"), IsOkAndHolds(R"(
+  EXPECT_THAT(Grid("x=2,y=2", "f32[4,4,4] [S(0), S(2)]"), IsOkAndHolds(&R"(
 dim 0 in [0,2):
   0   2   4
 0 +---+---+
@@ -80,28 +80,28 @@ dim 0 in [2,4):
 0 +---+---+
   | 2 | 3 |
 4 +---+---+
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, ShowsRaggedPiecesInLines) {
   EXPECT_THAT(Grid("x=2,y=3", "f32[5,3] [S(1), Ragged(0,3,3,10)]"),
-              IsOkAndHolds(R"(
+              IsOkAndHolds(&R"(
   0           2          3
 0 +-----------+----------+
   | 0: [0,3)  | 3: [0,3) |
   | 2: [3,10) | 5: [3,5) |
 5 +-----------+----------+
 holding nothing: 1,4
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, TakesRanksFromTheMesh) {
-  EXPECT_THAT(Grid("x=2:4@3", "f32[2] [S(0)]"), IsOkAndHolds(R"(
+  EXPECT_THAT(Grid("x=2:4@3", "f32[2] [S(0)]"), IsOkAndHolds(&R"(
 0   1   2
 +---+---+
 | 3 | 7 |
 +---+---+
-)" + 1));
+)"[1]));
 }
 
 TEST(GridTest, RejectsMeshesThatAreTooLarge) {

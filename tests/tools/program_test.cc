@@ -20,7 +20,7 @@ constexpr char kPlan[] =
 constexpr char kShow[] = "show --mesh x=2 --shape 4 --layout '[R]' ";
 
 // One line on stderr, nothing on stdout, exit status 2.
-TEST(ProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
+TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
   const std::string plan = kPlan;
   const struct {
     std::string arguments;
@@ -69,7 +69,7 @@ TEST(ProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
   }
 }
 
-TEST(ProgramTest, HelpHasExamplesThatWork) {
+TEST(TesseraProgramTest, HelpHasExamplesThatWork) {
   for (const char* command : {"", "plan ", "show ", "check "}) {
     SCOPED_TRACE(command);
     const ProgramResult help = RunTessera(std::string(command) + "--help");
@@ -91,7 +91,7 @@ TEST(ProgramTest, HelpHasExamplesThatWork) {
   }
 }
 
-TEST(ProgramTest, FailsWhereItsOutputCannotBeWritten) {
+TEST(TesseraProgramTest, FailsWhereItsOutputCannotBeWritten) {
   for (const char* where : {">/dev/full", ">&-"}) {
     for (const char* arguments : {"--help", kPlan, kShow}) {
       SCOPED_TRACE(absl::StrCat(arguments, " ", where));

@@ -20,7 +20,7 @@ TEST(ShowCommandTest, PrintsAGridAndDrawsAPicture) {
       "show --mesh dp=2,tp=2 --shape 8,6 --layout '[S(0), S(1)]' --svg '" +
       path + "'");
   EXPECT_EQ(result.exit_status, 0);
-  EXPECT_EQ(result.output, R"(
+  EXPECT_EQ(result.output, &R"(
 bf16[8,6] [S(0), S(1)] on mesh 'dp=2,tp=2': 4 ranks, at most 24 B each
 
   0   3   6
@@ -29,7 +29,7 @@ bf16[8,6] [S(0), S(1)] on mesh 'dp=2,tp=2': 4 ranks, at most 24 B each
 4 +---+---+
   | 2 | 3 |
 8 +---+---+
-)" + 1);
+)"[1]);
   EXPECT_THAT(internal::ReadFile(path), IsOkAndHolds(HasSubstr(">rank 3<")));
 }
 

@@ -9,14 +9,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/redistribute/verify.h"
+#include "tests/redistribute/all_layouts.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::AllLayouts;
 using ::tessera::testing::StatusIs;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 Layout ParseLayout(const std::string& mesh, const std::string& text) {
   return Layout::Parse(text, DeviceMesh::Parse(mesh).value()).value();
@@ -59,13 +60,21 @@ TEST(AlternativePlansTest, AreOtherWaysTheCheapestFirst) {
   }
 }
 
-TEST(AlternativePlansTest, NeverTurnBack) {
-  const Layout from = ParseLayout("x=2,y=2", "f32[8,8] [S(0), R]");
-  const std::vector<Plan> plans =
-      AlternativePlans(from, from.With("[R, S(0)]").value(), H100(), 100)
-          .value();
-  for (const Plan& plan : plans) {
-    for (const Step& step : plan.steps()) EXPECT_NE(step.after, from) << plan;
+TEST(AlternativePlansTest, NeverComePastALayoutTwice) {
+  const std::vector<Layout> layouts =
+      AllLayouts(TensorMeta::Parse("f32[8,8]").value(),
+                 DeviceMesh::Parse("x=2,y=2").value(), {ReduceOp::kSum});
+  for (const Layout& from : layouts) {
+    for (const Layout& to : layouts) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<Plan> plans,
+                           AlternativePlans(from, to, H100(), 1000));
+      for (const Plan& plan : plans) {
+        std::set<std::string> seen = {from.ToString()};
+        for (const Step& step : plan.steps()) {
+          EXPECT_TRUE(seen.insert(step.after.ToString()).second) << plan;
+        }
+      }
+    }
   }
 }
 

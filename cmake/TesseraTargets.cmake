@@ -26,13 +26,17 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# tessera_library(<folder> SOURCES a.cc ... HEADERS a.h ... DEPS target ...)
+# tessera_library(<name> SOURCES a.cc ... HEADERS a.h ... DEPS target ...
+#                 [PRIVATE_DEPS target ...] [COMPONENT name])
 #
-# Makes the library tessera_<name> with the alias tessera::<name>. Without
-# SOURCES it is header-only. Headers are named relative to the folder's place
-# in the source tree, e.g. cpu/cpu_device.h in device/CMakeLists.txt.
+# Makes the library tessera_<name> with the alias tessera::<name>, and installs
+# it: as part of an optional component of the package where one is named.
+# Without SOURCES it is header-only. Headers, those that are installed, are
+# named relative to the folder's place in the source tree, e.g. cpu/cpu_device.h
+# in device/CMakeLists.txt.
 function(tessera_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS"
+    ${ARGN})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}"
     "${CMAKE_CURRENT_SOURCE_DIR}")
   list(TRANSFORM ARG_HEADERS PREPEND
@@ -54,6 +58,7 @@ function(tessera_library name)
     FILES ${ARG_HEADERS})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name})
   add_library(tessera::${name} ALIAS tessera_${name})
+  tessera_install(tessera_${name} ${ARG_COMPONENT})
 endfunction()
 
 # tessera_test(<name> SOURCES a_test.cc ... DEPS target ...

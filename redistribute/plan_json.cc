@@ -9,17 +9,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tessera/base/json_reader.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/redistribute/bytes_sent.h"
 
 namespace tessera {
 namespace {
 
-// Written in the order of the header; read with fast look-ups.
-using OrderedJson = nlohmann::ordered_json;
-using Json = nlohmann::json;
+using internal::Json;
+using internal::JsonReader;
+using OrderedJson = nlohmann::ordered_json;  // keys as in the header
 
 constexpr int kVersion = 1;
-constexpr size_t kMostQuoted = 60;  // characters of the input, in messages
 
 double Microseconds(int64_t time_ps) {
   return static_cast<double>(time_ps) / 1e6;
@@ -39,6 +40,7 @@ OrderedJson StepToJson(const Step& step, int64_t workspace_bytes) {
                       {"axes", std::move(axes)},
                       {"before", step.before.PlacementsToString()}};
   AppendLayout(json, "after", step.after, step.before.mesh());
+  json["bytes_sent"] = internal::BytesSent(step);
   json["bytes_received"] = step.bytes_received;
   json["messages"] = step.messages;
   json["workspace_bytes"] = workspace_bytes;
@@ -73,136 +75,52 @@ OrderedJson DocumentOf(const Plan& plan) {
   return json;
 }
 
-// A value in a document, and how messages call it: "steps[1].axes".
-class Value {
- public:
-  // LIFETIME: borrows `json`.
-  Value(const Json& json, std::string name)
-      : json_(&json), name_(std::move(name)) {}
-
-  bool Has(const char* key) const { return json_->contains(key); }
-
-  absl::StatusOr<Value> Member(const char* key) const {
-    if (!json_->is_object()) return Error("an object");
-    const auto member = json_->find(key);
-    if (member != json_->end()) return Value(*member, NameOf(key));
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan: want a key '", NameOf(key), "', found none"));
-  }
-
-  absl::StatusOr<size_t> Length() const {
-    if (!json_->is_array()) return Error("a list");
-    return json_->size();
-  }
-  // REQUIRES: index < Length().
-  Value Element(size_t index) const {
-    return Value((*json_)[index], absl::StrCat(name_, "[", index, "]"));
-  }
-
-  absl::StatusOr<std::string> Text() const {
-    if (!json_->is_string()) return Error("a text");
-    return json_->get<std::string>();
-  }
-
-  absl::StatusOr<int64_t> Figure() const {
-    // What does not fit int64 is unsigned or floating here.
-    if (json_->is_number_integer() && json_->get<int64_t>() >= 0) {
-      return json_->get<int64_t>();
-    }
-    return Error("an integer from 0 to 2^63 - 1");
-  }
-
-  // Names the first value that is not as in `expected`. Objects may lack keys.
-  // REQUIRES: lists are of the same lengths; objects are where `expected` has
-  // them.
-  absl::Status CheckSame(const OrderedJson& expected) const {
-    if (expected.is_array()) {
-      for (size_t i = 0; i < expected.size(); ++i) {
-        TESSERA_RETURN_IF_ERROR(Element(i).CheckSame(expected[i]));
-      }
-      return absl::OkStatus();
-    }
-    if (!expected.is_object()) {
-      if (*json_ == Json(expected)) return absl::OkStatus();
-      return Error(expected.dump());
-    }
-    for (const auto& [key, value] : expected.items()) {
-      const auto found = json_->find(key);
-      if (found == json_->end()) continue;
-      TESSERA_RETURN_IF_ERROR(Value(*found, NameOf(key)).CheckSame(value));
-    }
-    for (const auto& [key, value] : json_->items()) {
-      if (expected.contains(key)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("plan: want no key '",
-                       NameOf(key.substr(0, kMostQuoted)), "', found one"));
+// Names the first value that is not as in `expected`. Objects may lack keys.
+// REQUIRES: lists are of the same lengths; objects are where `expected` has
+// them.
+absl::Status CheckSame(const JsonReader& value, const OrderedJson& expected) {
+  if (expected.is_array()) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      TESSERA_RETURN_IF_ERROR(CheckSame(value.Element(i), expected[i]));
     }
     return absl::OkStatus();
   }
-
-  absl::Status Error(absl::string_view wanted) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "plan: want ", wanted, " as '", name_, "', found ", Quoted()));
+  if (!expected.is_object()) {
+    if (value.json() == Json(expected)) return absl::OkStatus();
+    return value.Error(expected.dump());
   }
-
-  // An error about what this text says.
-  absl::Status Error(const absl::Status& status) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan: '", name_, "': ", status.message()));
+  for (const auto& [key, wanted] : expected.items()) {
+    if (!value.Has(key)) continue;
+    TESSERA_ASSIGN_OR_RETURN(const JsonReader member, value.Member(key));
+    TESSERA_RETURN_IF_ERROR(CheckSame(member, wanted));
   }
-
- private:
-  std::string NameOf(absl::string_view key) const {
-    return absl::StrCat(name_, name_.empty() ? "" : ".", key);
+  for (const auto& [key, found] : value.json().items()) {
+    if (!expected.contains(key)) return value.UnknownKey(key);
   }
-
-  std::string Quoted() const {
-    if (json_->is_structured()) {
-      return json_->is_array() ? "a list" : "an object";
-    }
-    if (!json_->is_string()) return json_->dump();
-    const auto& text = json_->get_ref<const std::string&>();
-    return absl::StrCat("\"", text.substr(0, kMostQuoted),
-                        text.size() > kMostQuoted ? "..." : "", "\"");
-  }
-
-  const Json* json_;
-  std::string name_;
-};
-
-absl::StatusOr<Json> ParseJson(absl::string_view text) {
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::exception& error) {
-    const absl::string_view what = error.what();
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan: want JSON, found: ", what.substr(0, 200)));
-  }
+  return absl::OkStatus();
 }
 
-absl::Status CheckVersion(const Value& document) {
-  TESSERA_ASSIGN_OR_RETURN(const Value version, document.Member("version"));
-  return version.CheckSame(kVersion);
+absl::Status CheckVersion(const JsonReader& document) {
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader version,
+                           document.Member("version"));
+  return CheckSame(version, kVersion);
 }
 
-absl::StatusOr<int64_t> FigureOf(const Value& object, const char* key) {
-  TESSERA_ASSIGN_OR_RETURN(const Value member, object.Member(key));
-  return member.Figure();
+absl::StatusOr<int64_t> FigureOf(const JsonReader& object, const char* key) {
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader member, object.Member(key));
+  return member.Integer(0);
 }
 
 // Calls parse(text), which gives a StatusOr, with the text at `key`.
 template <typename Parse>
-auto ParseMember(const Value& object, const char* key, Parse parse)
+auto ParseMember(const JsonReader& object, const char* key, Parse parse)
     -> decltype(parse(std::string())) {
-  TESSERA_ASSIGN_OR_RETURN(const Value member, object.Member(key));
-  TESSERA_ASSIGN_OR_RETURN(const std::string text, member.Text());
-  auto result = parse(text);
-  if (!result.ok()) return member.Error(result.status());
-  return result;
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader member, object.Member(key));
+  return member.Parsed(parse);
 }
 
 // The tensor on the mesh at `key`, replicated.
-absl::StatusOr<Layout> ReplicatedOn(const Value& object, const char* key,
+absl::StatusOr<Layout> ReplicatedOn(const JsonReader& object, const char* key,
                                     const TensorMeta& meta) {
   TESSERA_ASSIGN_OR_RETURN(
       const DeviceMesh mesh,
@@ -212,7 +130,7 @@ absl::StatusOr<Layout> ReplicatedOn(const Value& object, const char* key,
   return Layout::Create(meta, mesh, Placements(mesh.num_axes()));
 }
 
-absl::StatusOr<Layout> ReadSource(const Value& document) {
+absl::StatusOr<Layout> ReadSource(const JsonReader& document) {
   TESSERA_ASSIGN_OR_RETURN(
       const TensorMeta meta,
       ParseMember(document, "tensor", [](const std::string& text) {
@@ -225,8 +143,8 @@ absl::StatusOr<Layout> ReadSource(const Value& document) {
   });
 }
 
-absl::StatusOr<StepKind> ReadKind(const Value& value) {
-  TESSERA_ASSIGN_OR_RETURN(const Value member, value.Member("kind"));
+absl::StatusOr<StepKind> ReadKind(const JsonReader& value) {
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader member, value.Member("kind"));
   TESSERA_ASSIGN_OR_RETURN(const std::string name, member.Text());
   const std::optional<StepKind> kind = ParseStepKind(name);
   if (!kind.has_value()) return member.Error("a kind of step");
@@ -234,9 +152,9 @@ absl::StatusOr<StepKind> ReadKind(const Value& value) {
 }
 
 // An exchange may leave a mesh without axes.
-absl::StatusOr<MeshCoords> ReadAxes(const Value& value, StepKind kind,
+absl::StatusOr<MeshCoords> ReadAxes(const JsonReader& value, StepKind kind,
                                     const DeviceMesh& mesh) {
-  TESSERA_ASSIGN_OR_RETURN(const Value axes, value.Member("axes"));
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader axes, value.Member("axes"));
   TESSERA_ASSIGN_OR_RETURN(const size_t length, axes.Length());
   if (length == 0 && kind != StepKind::kExchange) {
     return axes.Error("at least one axis");
@@ -253,7 +171,8 @@ absl::StatusOr<MeshCoords> ReadAxes(const Value& value, StepKind kind,
 }
 
 // What stands there is on the mesh of `before` where no other is named.
-absl::StatusOr<Layout> ReadAfter(const Value& value, const Layout& before) {
+absl::StatusOr<Layout> ReadAfter(const JsonReader& value,
+                                 const Layout& before) {
   Layout replicated = before;
   if (value.Has("after_mesh")) {
     TESSERA_ASSIGN_OR_RETURN(replicated,
@@ -264,7 +183,7 @@ absl::StatusOr<Layout> ReadAfter(const Value& value, const Layout& before) {
   });
 }
 
-absl::StatusOr<Step> ReadStep(const Value& value, const Layout& before) {
+absl::StatusOr<Step> ReadStep(const JsonReader& value, const Layout& before) {
   Step step;
   TESSERA_ASSIGN_OR_RETURN(step.kind, ReadKind(value));
   TESSERA_ASSIGN_OR_RETURN(const MeshCoords axes,
@@ -280,9 +199,9 @@ absl::StatusOr<Step> ReadStep(const Value& value, const Layout& before) {
 }
 
 // The plan that begins at the source and takes the steps, wherever they lead.
-absl::StatusOr<Plan> ReadSteps(const Value& document) {
+absl::StatusOr<Plan> ReadSteps(const JsonReader& document) {
   TESSERA_ASSIGN_OR_RETURN(const Layout source, ReadSource(document));
-  TESSERA_ASSIGN_OR_RETURN(const Value list, document.Member("steps"));
+  TESSERA_ASSIGN_OR_RETURN(const JsonReader list, document.Member("steps"));
   TESSERA_ASSIGN_OR_RETURN(const size_t length, list.Length());
   std::vector<Step> steps;
   for (size_t i = 0; i < length; ++i) {
@@ -299,12 +218,13 @@ absl::StatusOr<Plan> ReadSteps(const Value& document) {
 std::string PlanToJson(const Plan& plan) { return DocumentOf(plan).dump(2); }
 
 absl::StatusOr<Plan> PlanFromJson(absl::string_view json) {
-  TESSERA_ASSIGN_OR_RETURN(const Json parsed, ParseJson(json));
-  const Value document(parsed, "");
+  TESSERA_ASSIGN_OR_RETURN(const Json parsed,
+                           internal::ParseJson("plan", json));
+  const JsonReader document("plan", parsed);
   TESSERA_RETURN_IF_ERROR(CheckVersion(document));
   TESSERA_ASSIGN_OR_RETURN(Plan plan, ReadSteps(document));
   // All else follows from what was read.
-  TESSERA_RETURN_IF_ERROR(document.CheckSame(DocumentOf(plan)));
+  TESSERA_RETURN_IF_ERROR(CheckSame(document, DocumentOf(plan)));
   return plan;
 }
 

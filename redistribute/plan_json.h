@@ -23,6 +23,7 @@ namespace tessera {
 //         "axes": ["tp"],
 //         "before": "[P(sum), S(0)]",
 //         "after": "[P(sum), S(1)]",
+//         "bytes_sent": 1572864,
 //         "bytes_received": 1572864,
 //         "messages": 3,
 //         "workspace_bytes": 0,
@@ -38,10 +39,11 @@ namespace tessera {
 //     "fingerprint": "43ac32d00d76150b"
 //   }
 //
-// Layouts are as in Layout::ToString, less the tensor; times in picoseconds
-// are exact, those in microseconds for people. A step that leads to another
-// mesh names it, as in "after_mesh": "tp=4@8"; so does a plan, as
-// "target_mesh".
+// Bytes are the most that a rank sends and receives, in exchanges of more than
+// 1024 ranks about what it sends. Layouts are as in Layout::ToString, less the
+// tensor; times in picoseconds are exact, those in microseconds for people. A
+// step that leads to another mesh names it, as in "after_mesh": "tp=4@8"; so
+// does a plan, as "target_mesh".
 
 // REQUIRES: all layouts of the plan are of one tensor.
 std::string PlanToJson(const Plan& plan);
@@ -49,10 +51,10 @@ std::string PlanToJson(const Plan& plan);
 // The inverse of PlanToJson. Reads what PlanToJson writes and nothing else,
 // white space, the order of keys and the notation of numbers aside. What
 // follows from the rest may be missing, else it must agree with it: `before`,
-// workspaces, times in microseconds, and of the plan all but version, mesh,
-// tensor, source and steps. Whether a step of its kind leads from its `before`
-// to its `after` is not checked.
-// ERRORS: InvalidArgument, naming the key that is wrong, missing or unknown.
+// bytes sent, workspaces, times in microseconds, and of the plan all but
+// version, mesh, tensor, source and steps. Whether a step of its kind leads
+// from its `before` to its `after` is not checked. ERRORS: InvalidArgument,
+// naming the key that is wrong, missing or unknown.
 absl::StatusOr<Plan> PlanFromJson(absl::string_view json);
 
 }  // namespace tessera

@@ -66,7 +66,7 @@ TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
   EXPECT_THAT(
       result.output,
       AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"),
-            HasSubstr("-XC(dp_outer,dp_inner)->"),
+            HasSubstr("-AR(dp_outer)->"),
             HasSubstr("unit block1  param=[R, Flat]"), HasSubstr("padding"),
             HasSubstr("step    2  loss"), HasSubstr("dp_outer     all_reduce"),
             HasSubstr("main_grad"), Not(HasSubstr("oracle"))));

@@ -126,84 +126,84 @@ TEST(TopologyJsonTest, RejectsWhatIsWrongNamingTheKey) {
   };
   // Keys.
   expect_error(Edited(R"("version": 1,)", ""),
-               "want a key 'version' in the document, found none");
+               "want a key 'version', found none");
   expect_error(Edited(R"("name": "two-tiers",)", ""), "want a key 'name'");
   expect_error(Edited(R"("launch_ps": 5,)", ""), "want a key 'launch_ps'");
   expect_error(Edited(R"("launch_ps")", R"("launch_us")"),
-               "unknown key 'launch_us' in the document");
+               "want no key 'launch_us', found one");
   expect_error(Edited(R"("latency_ps": 10,)", ""),
-               "want a key 'latency_ps' in 'link', found none");
+               "want a key 'link.latency_ps', found none");
   expect_error(Edited(R"("latency_ps": 10)", R"("latency": 10)"),
-               "unknown key 'latency' in 'link'");
+               "want no key 'link.latency', found one");
   expect_error(Edited(R"("ranks": 8)", R"("size": 8)"),
-               "unknown key 'size' in 'domains[1]'");
+               "want no key 'domains[1].size', found one");
   expect_error(Edited(R"("latency_ps": 7)", R"("hops": 7)"),
-               "unknown key 'hops' in 'axis_links.dp'");
+               "want no key 'axis_links.dp.hops', found one");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": 5, "launch_ps": 5)"),
-               "key 'launch_ps' repeats");
-  expect_error(Edited(R"("tp")", R"("dp")"), "key 'dp' repeats");
+               "want every key once, found 'launch_ps' twice");
+  expect_error(Edited(R"("tp")", R"("dp")"), "found 'dp' twice");
   expect_error(Edited(R"("tp")", R"("t p")"), "axis name");
   expect_error(Edited(R"("tp")", R"("")"), "axis name");
   // Numbers.
   expect_error(Edited(R"("version": 1)", R"("version": 2)"),
-               "for 'version', found 2");
+               "as 'version', found 2");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": -5)"),
-               "want an integer from 0 to 9223372036854775807 for "
+               "want an integer from 0 to 9223372036854775807 as "
                "'launch_ps', found -5");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": 5.0)"),
-               "for 'launch_ps', found 5.0");
+               "as 'launch_ps', found 5.0");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": "5")"),
-               R"(for 'launch_ps', found "5")");
+               R"(as 'launch_ps', found "5")");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": true)"),
-               "for 'launch_ps', found true");
+               "as 'launch_ps', found true");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": null)"),
-               "for 'launch_ps', found null");
+               "as 'launch_ps', found null");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": [5])"),
-               "for 'launch_ps', found an array");
+               "as 'launch_ps', found a list");
   expect_error(
       Edited(R"("launch_ps": 5)", R"("launch_ps": 9223372036854775808)"),
-      "for 'launch_ps', found 9223372036854775808");
+      "as 'launch_ps', found 9223372036854775808");
   expect_error(
       Edited(R"("launch_ps": 5)", R"("launch_ps": 99999999999999999999)"),
-      "for 'launch_ps', found 1e+20");
+      "as 'launch_ps', found 1e+20");
   expect_error(Edited(R"("launch_ps": 5)", R"("launch_ps": 1e999)"),
                "want JSON");
   expect_error(Edited("1000,", "0,"),
-               "want an integer from 1 to 9223372036854775807 for "
+               "want an integer from 1 to 9223372036854775807 as "
                "'memory_bytes_per_second', found 0");
   expect_error(Edited(R"("latency_ps": 10)", R"("latency_ps": -1)"),
-               "for 'link.latency_ps', found -1");
+               "as 'link.latency_ps', found -1");
   expect_error(
       Edited(R"("bytes_per_second": 1800)", R"("bytes_per_second": 0)"),
-      "for 'domains[0].link.bytes_per_second', found 0");
+      "as 'domains[0].link.bytes_per_second', found 0");
   expect_error(Edited(R"("latency_ps": 30)", R"("latency_ps": -30)"),
-               "for 'inter_mesh_link.latency_ps', found -30");
+               "as 'inter_mesh_link.latency_ps', found -30");
   expect_error(Edited(R"("bytes_per_second": 80)", R"("bytes_per_second": -8)"),
-               "for 'axis_links.tp.bytes_per_second', found -8");
+               "as 'axis_links.tp.bytes_per_second', found -8");
   expect_error(Edited(R"("ranks": 2)", R"("ranks": 0)"),
-               "from 1 to 2147483647 for 'domains[0].ranks', found 0");
+               "from 1 to 2147483647 as 'domains[0].ranks', found 0");
   expect_error(Edited(R"("ranks": 8)", R"("ranks": 2)"),
-               "from 3 to 2147483647 for 'domains[1].ranks', found 2");
+               "from 3 to 2147483647 as 'domains[1].ranks', found 2");
   expect_error(Edited(R"("ranks": 8)", R"("ranks": 2147483648)"),
-               "for 'domains[1].ranks', found 2147483648");
+               "as 'domains[1].ranks', found 2147483648");
   // Types.
-  expect_error("[]", "want an object for the document, found an array");
-  expect_error("1", "want an object for the document, found 1");
-  expect_error(Edited(R"("two-tiers")", "7"), "for 'name', found 7");
+  expect_error("[]", "want an object as the document, found a list");
+  expect_error("1", "want an object as the document, found 1");
+  expect_error(Edited(R"("two-tiers")", "7"), "as 'name', found 7");
   expect_error(Edited(R"("two-tiers")", R"("two tiers")"), "'two tiers'");
   const std::string plain = R"({"version": 1, "name": "p", "launch_ps": 0,)"
                             R"( "memory_bytes_per_second": 1, "link": )";
   const std::string link = R"({"latency_ps": 0, "bytes_per_second": 1})";
   EXPECT_OK(Topology::FromJson(plain + link + "}"));
-  expect_error(plain + "3}", "want an object for 'link', found 3");
+  expect_error(plain + "3}", "want an object as 'link', found 3");
   expect_error(plain + link + R"(, "domains": {}})",
-               "want an array for 'domains', found an object");
+               "want a list as 'domains', found an object");
   expect_error(plain + link + R"(, "domains": [3]})",
-               "want an object for 'domains[0]', found 3");
+               "want an object as 'domains[0]', found 3");
   expect_error(plain + link + R"(, "axis_links": []})",
-               "want an object for 'axis_links', found an array");
+               "want an object as 'axis_links', found a list");
   expect_error(plain + link + R"(, "inter_mesh_link": null})",
-               "want an object for 'inter_mesh_link', found null");
+               "want an object as 'inter_mesh_link', found null");
   // Texts.
   expect_error("", "want JSON");
   expect_error(kTwoTiers + std::string("}"), "want JSON");

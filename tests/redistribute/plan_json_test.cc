@@ -108,6 +108,7 @@ TEST(PlanToJsonTest, WritesWhatTheHeaderShows) {
       ],
       "before": "[P(sum), S(0)]",
       "after": "[P(sum), S(1)]",
+      "bytes_sent": 1572864,
       "bytes_received": 1572864,
       "messages": 3,
       "workspace_bytes": 0,
@@ -278,6 +279,11 @@ TEST(PlanFromJsonTest, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(ErrorWith("/steps/0/axes/0", true),
               is_wrong("want a text as 'steps[0].axes[0]', found true"));
   EXPECT_THAT(ErrorWith("/steps/0/after", "[R, R]"),
+              is_wrong("want 0 as 'steps[0].bytes_sent', found 1572864"));
+  EXPECT_THAT(ErrorAfter([](Json& document) {
+                document["steps"][0].erase("bytes_sent");
+                document["steps"][0]["after"] = "[R, R]";
+              }),
               is_wrong("want \"[R, R]\" as 'steps[1].before', found"));
   EXPECT_THAT(ErrorWith("/steps/1/before", "[R, R]"),
               is_wrong("'steps[1].before', found \"[R, R]\""));
@@ -291,6 +297,8 @@ TEST(PlanFromJsonTest, NamesTheKeyThatIsWrong) {
       EXPECT_THAT(ErrorWith(pointer.c_str(), value), is_wrong(name)) << value;
     }
   }
+  EXPECT_THAT(ErrorWith("/steps/0/bytes_sent", 3),
+              is_wrong("want 1572864 as 'steps[0].bytes_sent', found 3"));
   EXPECT_THAT(ErrorWith("/steps/1/time_us", 3), is_wrong("steps[1].time_us"));
   EXPECT_THAT(ErrorWith("/bytes_received", 1), is_wrong("'bytes_received'"));
   EXPECT_THAT(ErrorWith("/launches", 1), is_wrong("'launches'"));
@@ -328,7 +336,8 @@ TEST(PlanFromJsonTest, DoesWithoutWhatFollowsFromTheRest) {
     ASSERT_EQ(document.erase(key), 1u) << key;
     EXPECT_THAT(PlanFromJson(document.dump()), IsOkAndHolds(TwoMeshes()));
   }
-  for (const char* key : {"before", "workspace_bytes", "time_us"}) {
+  for (const char* key :
+       {"before", "bytes_sent", "workspace_bytes", "time_us"}) {
     ASSERT_EQ(document["steps"][0].erase(key), 1u) << key;
     EXPECT_THAT(PlanFromJson(document.dump()), IsOkAndHolds(TwoMeshes()));
   }

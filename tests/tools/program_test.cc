@@ -1,0 +1,107 @@
+// The program's errors, help and exit status.
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/run_tessera.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kPlan[] =
+    "plan --mesh x=2 --shape 4 --from '[R]' --to '[S(0)]' ";
+constexpr char kShow[] = "show --mesh x=2 --shape 4 --layout '[R]' ";
+
+// One line on stderr, nothing on stdout, exit status 2.
+TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
+  const std::string plan = kPlan;
+  const struct {
+    std::string arguments;
+    const char* message;
+  } cases[] = {
+      {"", "tessera: want a command, plan, show or check, found none"},
+      {"fly", "tessera: want a command, plan, show or check, found 'fly'"},
+      {"--fast", "found '--fast'"},
+      {"plan", "tessera plan: --mesh is required"},
+      {"check", "tessera check: FILE is required"},
+      {plan + "--no-such-flag", "tessera plan: "},
+      {plan + "--topology moon", "tessera plan: --topology: "},
+      {plan + "--topology moon", "h100-ib"},
+      {plan + "--dtype f8", "bf16"},
+      {plan + "--alternatives -1", "not in range 0 to 1000"},
+      {plan + "--alternatives many", "tessera plan: --alternatives: "},
+      {plan + "--max-workspace 64MB",
+       "tessera plan: --max-workspace: want bytes, as 1000, 512KiB, 64MiB or "
+       "2GiB, below 2^63, found '64MB'"},
+      {plan + "--svg /no/such/folder/a.svg",
+       "tessera plan: /no/such/folder/a.svg: want a file to write, found: No "
+       "such file or directory"},
+      {"plan --mesh x=0 --shape 4 --from '[R]' --to '[R]'", "--mesh: mesh: "},
+      {"plan --mesh x=2 --shape 4,y --from '[R]' --to '[R]'", "--shape: "},
+      {"plan --mesh x=2 --shape 4 --from '[Q]' --to '[R]'", "--from: layout: "},
+      {"plan --mesh x=2 --shape 4 --from '[R]' --to '[S(1)]'",
+       "--to: layout: "},
+      {plan + "--to-mesh y", "--to-mesh: mesh: "},
+      {"show --mesh x=2000 --shape 4 --layout '[R]'", "at most 1024 ranks"},
+      {"show --mesh x=2 --shape 4 --layout '[R, R]'", "--layout: layout: "},
+      {"show --mesh x=65 --shape 4 --layout '[R]' --svg /dev/null",
+       "tessera show: --svg: a picture shows at most 64 ranks"},
+      {"check x.json --topology moon", "tessera check: --topology: "},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const ProgramResult all = RunTessera(c.arguments);
+    EXPECT_EQ(all.exit_status, 2);
+    EXPECT_THAT(all.output, AllOf(StartsWith("tessera"), HasSubstr(c.message)));
+    EXPECT_EQ(std::count(all.output.begin(), all.output.end(), '\n'), 1)
+        << all.output;
+    EXPECT_EQ(
+        RunProgram("'" TESSERA_PROGRAM "' " + c.arguments + " 2>/dev/null")
+            .output,
+        "");
+  }
+}
+
+TEST(TesseraProgramTest, HelpHasExamplesThatWork) {
+  for (const char* command : {"", "plan ", "show ", "check "}) {
+    SCOPED_TRACE(command);
+    const ProgramResult help = RunTessera(std::string(command) + "--help");
+    EXPECT_EQ(help.exit_status, 0);
+    const size_t begin = help.output.find("Examples:\n");
+    ASSERT_NE(begin, std::string::npos) << help.output;
+    std::string examples = help.output.substr(begin + 10);
+    if (std::string(command).empty() || command[0] == 'c') {
+      continue;  // those of `check` need a file
+    }
+    // A backslash joins lines.
+    const TemporaryFolder folder;
+    const ProgramResult result = RunProgram(
+        "cd '" + folder.File("") +
+        "' && set -e\ntessera() { '" TESSERA_PROGRAM "' \"$@\"; }\n" +
+        examples);
+    EXPECT_EQ(result.exit_status, 0) << examples;
+    EXPECT_FALSE(result.output.empty());
+  }
+}
+
+TEST(TesseraProgramTest, FailsWhereItsOutputCannotBeWritten) {
+  for (const char* where : {">/dev/full", ">&-"}) {
+    for (const char* arguments : {"--help", kPlan, kShow}) {
+      SCOPED_TRACE(absl::StrCat(arguments, " ", where));
+      const ProgramResult result = RunProgram(
+          absl::StrCat("'" TESSERA_PROGRAM "' ", arguments, " 2>&1 ", where));
+      EXPECT_EQ(result.exit_status, 2);
+      EXPECT_EQ(result.output, "tessera: cannot write to stdout\n");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

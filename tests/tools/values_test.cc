@@ -1,0 +1,78 @@
+#include "tools/tessera/values.h"
+
+#include <cstdint>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/base/file.h"
+#include "tests/status_matchers.h"
+
+namespace tessera::tools {
+namespace {
+
+using ::tessera::testing::IsOkAndHolds;
+using ::tessera::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST(ValuesTest, ReadBytesWithAndWithoutUnits) {
+  EXPECT_THAT(ParseBytes("--b", "0"), IsOkAndHolds(0));
+  EXPECT_THAT(ParseBytes("--b", "1000"), IsOkAndHolds(1000));
+  EXPECT_THAT(ParseBytes("--b", "512KiB"), IsOkAndHolds(512 << 10));
+  EXPECT_THAT(ParseBytes("--b", "64MiB"), IsOkAndHolds(64 << 20));
+  EXPECT_THAT(ParseBytes("--b", "3GiB"), IsOkAndHolds(int64_t{3} << 30));
+  EXPECT_THAT(ParseBytes("--b", "2TiB"), IsOkAndHolds(int64_t{2} << 40));
+  for (const char* text : {"", "MiB", "-1", "1.5MiB", "64MB", "64 Mi", "x",
+                           "8388608TiB", "9223372036854775808"}) {
+    EXPECT_THAT(ParseBytes("--b", text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("--b: want bytes, as 1000, 512KiB, 64MiB or "
+                                   "2GiB, below 2^63, found '")))
+        << text;
+  }
+}
+
+TEST(ValuesTest, FormatBytesInTheLargestUnit) {
+  EXPECT_EQ(FormatBytes(0), "0 B");
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1024), "1.0 KiB");
+  EXPECT_EQ(FormatBytes((3 << 20) / 2), "1.5 MiB");
+  EXPECT_EQ(FormatBytes(int64_t{5} << 40), "5.0 TiB");
+}
+
+TEST(ValuesTest, ReadShapesWithAndWithoutBrackets) {
+  EXPECT_EQ(ParseTensor("bf16", "4096,14336")->ToString(), "bf16[4096,14336]");
+  EXPECT_EQ(ParseTensor("f32", "[7]")->ToString(), "f32[7]");
+  EXPECT_EQ(ParseTensor("f32", "")->ToString(), "f32[]");
+  EXPECT_THAT(
+      ParseTensor("f8", "7"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--dtype: ")));
+  for (const char* shape : {"7,", "-1", "x", "[7", "4x4"}) {
+    EXPECT_THAT(
+        ParseTensor("f32", shape),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--shape: ")))
+        << shape;
+  }
+}
+
+TEST(ValuesTest, ReadTopologiesByNameAndFromFiles) {
+  EXPECT_THAT(ParseTopology("unit"), IsOkAndHolds(Topology::Unit()));
+  EXPECT_THAT(ParseTopology("moon"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--topology: "), HasSubstr("moon"),
+                             HasSubstr("h100-ib"))));
+  const std::string path = ::testing::TempDir() + "/tessera_values_test.json";
+  const Topology topology = Topology::Preset("a100-hdr").value();
+  ASSERT_OK(internal::WriteFile(path, topology.ToJson()));
+  EXPECT_THAT(ParseTopology(path), IsOkAndHolds(topology));
+  ASSERT_OK(internal::WriteFile(path, "{}"));
+  EXPECT_THAT(ParseTopology(path),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--topology: " + path + ": topology: want")));
+  EXPECT_THAT(ParseTopology("none.json"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--topology: none.json: want a file")));
+}
+
+}  // namespace
+}  // namespace tessera::tools

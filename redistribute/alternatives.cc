@@ -20,17 +20,17 @@ constexpr int64_t kMostStops = 4096;
 // What a stop may have along one axis.
 std::vector<Placement> ChoicesAlong(const Layout& source, const Layout& target,
                                     int axis, bool all_shards) {
-  std::vector<Placement> choices = {Placement::Replicate(),
-                                    source.placement(axis)};
-  if (target.mesh() == source.mesh()) choices.push_back(target.placement(axis));
+  std::vector<Placement> choices;
+  const auto add = [&](const Placement& choice) {
+    if (!absl::c_linear_search(choices, choice)) choices.push_back(choice);
+  };
+  add(Placement::Replicate());
+  add(source.placement(axis));
+  if (target.mesh() == source.mesh()) add(target.placement(axis));
   for (int dim = 0; all_shards && dim < source.shape().num_dims(); ++dim) {
-    choices.push_back(Placement::Shard(dim));
+    add(Placement::Shard(dim));
   }
-  std::vector<Placement> distinct;
-  for (const Placement& choice : choices) {
-    if (!absl::c_linear_search(distinct, choice)) distinct.push_back(choice);
-  }
-  return distinct;
+  return choices;
 }
 
 std::vector<std::vector<Placement>> ChoicesOf(const Layout& source,

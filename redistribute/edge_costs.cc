@@ -208,7 +208,8 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
 }
 
 Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
-  const AxisMask crossed = overlap.AxesLeft();
+  // Where latencies descend, the crossed axes do not matter.
+  const AxisMask crossed = latencies_descend_ ? kNoAxes : overlap.AxesLeft();
   absl::InlinedVector<Share, 2> found(tiers_.size());
   bool is_exact = true;
   for (size_t tier = 0; tier < tiers_.size(); ++tier) {

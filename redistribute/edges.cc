@@ -34,6 +34,12 @@ absl::InlinedVector<ReduceOp, 2> ExploredOps(const Layout& source,
   return ops;
 }
 
+Placement PlacementOf(AxisState state) {
+  if (state.is_partial()) return Placement::Partial(state.op());
+  return state.is_shard() ? Placement::Shard(state.dim())
+                          : Placement::Replicate();
+}
+
 }  // namespace
 
 LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
@@ -126,6 +132,12 @@ PackedLayout LayoutGraph::Pack(const Layout& layout) const {
 Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
   Placements placements(source_.placements().begin(),
                         source_.placements().end());
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    placements[axes_[i].index] = PlacementOf(packed[i]);
+  }
+  if (!has_ragged_ && IsInAxisOrder(packed)) {
+    return source_.With(placements).value();
+  }
   std::vector<Layout::DimOrder> order;
   for (int dim = 0; dim < num_dims(); ++dim) {
     order.push_back({dim, has_ragged_ ? source_.ShardAxes(dim)
@@ -133,15 +145,8 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
   }
   for (size_t i = 0; i < axes_.size(); ++i) {
     const AxisState state = packed[i];
-    Placement& placement = placements[axes_[i].index];
-    if (state.is_replicate()) {
-      placement = Placement::Replicate();
-    } else if (state.is_partial()) {
-      placement = Placement::Partial(state.op());
-    } else {
-      placement = Placement::Shard(state.dim());
-      order[state.dim()].axes[state.position()] = axes_[i].index;
-    }
+    if (!state.is_shard()) continue;
+    order[state.dim()].axes[state.position()] = axes_[i].index;
   }
   return source_.With(placements, order).value();
 }

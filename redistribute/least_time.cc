@@ -59,8 +59,10 @@ void LayoutGraph::AddBounds() {
 // it gets m messages, the ranks that it knows of become m + 1 times as many.
 int64_t LayoutGraph::LeastLatency(int bits) const {
   int64_t least = kMax;
-  // Once there is one hop a launch, more launches save nothing.
+  // Every launch has a hop.
+  const int64_t per_launch = SaturatingAdd(launch_ps_, least_latency_ps_);
   for (int launches = 1; launches <= bits; ++launches) {
+    if (SaturatingMul(launches, per_launch) >= least) break;
     const int64_t hops = LeastSumOfFactors(bits, launches) - launches;
     least =
         std::min(least, SaturatingAdd(SaturatingMul(launches, launch_ps_),

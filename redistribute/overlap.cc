@@ -22,15 +22,33 @@ Overlap::Overlap(absl::Span<const int64_t> axis_sizes, const CutLayout& before,
                  const CutLayout& after)
     : axis_sizes_(axis_sizes), before_(before), after_(after) {
   for (size_t i = 0; i < before.dims.size(); ++i) {
-    const CutLayout::Dim& a = before.dims[i];
-    const CutLayout::Dim& b = after.dims[i];
-    const int both = std::min(a.num_axes, b.num_axes);
-    int prefix = 0;
-    while (prefix < both && a.axes[prefix] == b.axes[prefix]) ++prefix;
-    const bool divides =
-        a.extent == 0 || a.piece % b.piece == 0 || b.piece % a.piece == 0;
-    dims_.push_back({a, b, prefix, a.is_even && b.is_even && divides});
+    dims_.push_back(Compare(before.dims[i], after.dims[i]));
   }
+}
+
+Overlap::Dim Overlap::Compare(const CutLayout::Dim& before,
+                              const CutLayout::Dim& after) const {
+  Dim dim = {before, after, 0, before.is_even && after.is_even, {}};
+  const int both = std::min(before.num_axes, after.num_axes);
+  while (dim.prefix < both &&
+         before.axes[dim.prefix] == after.axes[dim.prefix]) {
+    ++dim.prefix;
+  }
+  if (after.extent == 0) return dim;
+  dim.most = {after.piece, 1};
+  if (!dim.differs()) return dim;
+  const int64_t parts = after.piece / before.piece;
+  const bool divides =
+      parts * before.piece == after.piece || before.piece % after.piece == 0;
+  dim.is_even = dim.is_even && divides;
+  if (dim.is_even) {
+    dim.most.pieces = std::max<int64_t>(1, parts);
+    return dim;
+  }
+  int64_t cells = 1;  // behind the prefix
+  for (int i = dim.prefix; i < before.num_axes; ++i) cells *= Size(before, i);
+  dim.most.pieces = std::min(cells, after.piece);
+  return dim;
 }
 
 Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
@@ -168,25 +186,8 @@ Share Overlap::CutDown(const CutLayout::Dim& dim, int from, int64_t extent,
 
 Share Overlap::Most() const {
   Share share = {1, 1};
-  for (const Dim& dim : dims_) share = Times(share, Most(dim));
+  for (const Dim& dim : dims_) share = Times(share, dim.most);
   return share;
-}
-
-int64_t Overlap::CellsBehindPrefix(const Dim& dim) const {
-  int64_t cells = 1;
-  for (int i = dim.prefix; i < dim.before.num_axes; ++i) {
-    cells *= Size(dim.before, i);
-  }
-  return cells;
-}
-
-Share Overlap::Most(const Dim& dim) const {
-  if (dim.after.extent == 0) return {};
-  if (dim.is_even) {
-    return {dim.after.piece,
-            std::max<int64_t>(1, dim.after.piece / dim.before.piece)};
-  }
-  return {dim.after.piece, std::min(CellsBehindPrefix(dim), dim.after.piece)};
 }
 
 Overlap::Finding Overlap::Least(AxisMask own) const {
@@ -194,7 +195,7 @@ Overlap::Finding Overlap::Least(AxisMask own) const {
   for (const Dim& dim : dims_) {
     // Where a dim stays as it is, every rank has all of it.
     if (!dim.differs()) {
-      least.share = Times(least.share, Most(dim));
+      least.share = Times(least.share, dim.most);
       continue;
     }
     const Finding of_dim = Least(dim, own);
@@ -205,7 +206,7 @@ Overlap::Finding Overlap::Least(AxisMask own) const {
 }
 
 Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
-  const Share most = Most(dim);
+  const Share& most = dim.most;
   if (dim.after.extent == 0) return {most};
   if (dim.is_even) {
     const Parts parts = PartsOf(dim, own, kAllAxes);

@@ -89,6 +89,7 @@ class Overlap {
     const CutLayout::Dim& after;
     int prefix;    // axes that both are first cut by
     bool is_even;  // and of the pieces one divides the other
+    Share most;    // as Most(), of this dim
 
     bool differs() const {
       return prefix < before.num_axes || prefix < after.num_axes;
@@ -120,8 +121,7 @@ class Overlap {
   int64_t Size(const CutLayout::Dim& dim, int i) const {
     return axis_sizes_[dim.axes[i]];
   }
-  int64_t CellsBehindPrefix(const Dim& dim) const;
-  Share Most(const Dim& dim) const;
+  Dim Compare(const CutLayout::Dim& before, const CutLayout::Dim& after) const;
   Finding Least(const Dim& dim, AxisMask own) const;
   // The smallest piece that the cuts of `dim`, from one on, leave of an extent.
   int64_t LeastPiece(const CutLayout::Dim& dim, int from, int64_t extent) const;

@@ -83,6 +83,14 @@ inline bool IsMinorMost(const PackedLayout& layout, int i) {
   return layout[i].position() + 1 == CountShards(layout, layout[i].dim());
 }
 
+// True if every dim is cut by its axes in ascending order.
+inline bool IsInAxisOrder(const PackedLayout& layout) {
+  std::array<uint8_t, AxisState::kMaxDims> cuts = {};  // by dim, so far
+  return absl::c_all_of(layout, [&](AxisState state) {
+    return !state.is_shard() || state.position() == cuts[state.dim()]++;
+  });
+}
+
 inline AxisList SingleAxis(int i) {
   AxisList list;
   list.push_back(i);

@@ -130,10 +130,13 @@ class Search {
     Edge edge = {};   // the last
   };
   struct Node {
+    Node(const LayoutGraph& graph, const State& state_in)
+        : state(state_in), cuts(graph.Cut(state_in.layout)) {}
+
     Way way;  // the best known
     State state;
     CutLayout cuts;
-    int64_t bound;  // on the cost of the rest
+    int64_t bound = 0;  // on the cost of the rest
     LayoutGraph::LeastEdge least_edge;
   };
 
@@ -361,8 +364,7 @@ class Search {
     const auto [entry, is_new] =
         index_.try_emplace(state, static_cast<int>(nodes_.size()));
     if (is_new) {
-      nodes_.push_back({{}, state, graph_.Cut(state.layout), 0, {}});
-      Node& node = nodes_.back();
+      Node& node = nodes_.emplace_back(graph_, state);
       node.bound = bound.has_value() ? *bound : Bound(node.cuts);
       node.least_edge = graph_.LeastEdgeTo(node.cuts);
     }

@@ -188,6 +188,14 @@ TEST(ExecuteManyTest, MeshesMayDiffer) {
   }
 }
 
+TEST(ExecuteManyTest, EqualRedistributionsShareEveryLaunch) {
+  const ManyPlan many = Many(std::vector<Redistribution>(
+      100, Between("x=4,y=4", "f32[16,16] [S(0), S(1)]", "[S(1), S(0)]")));
+  std::vector<int64_t> launches;
+  EXPECT_EQ(FaultOf(16, many, CpuStreams::kInline, &launches), "");
+  EXPECT_THAT(launches, Each(1));
+}
+
 TEST(ExecuteManyTest, OfNoTensorsDoesNothing) {
   EXPECT_EQ(FaultOf(2, ManyPlan(), CpuStreams::kInline), "");
 }

@@ -51,6 +51,10 @@ class Layout {
   // A replicated scalar f32 on the mesh of one rank.
   Layout();
 
+  // No moves but copies, so that no layout is without its value.
+  Layout(const Layout&) = default;
+  Layout& operator=(const Layout&) = default;
+
   // Dims without an entry in `order` are cut in mesh-axis order. Negative dims
   // count from the end. ERRORS: InvalidArgument for a number of placements
   // that is not the mesh's number of axes; a dim out of range; an order that

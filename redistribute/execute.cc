@@ -68,6 +68,11 @@ absl::Status PreparedPlan::Execute(const TensorView& source,
   TESSERA_RETURN_IF_ERROR(
       internal::CheckWorkspace(workspace, workspace_bytes(), rank_));
   program_->Begin(source, target, workspace.data);
+  const absl::Status status = RunAllSteps();
+  return status.ok() ? status : program_->Fail(status);
+}
+
+absl::Status PreparedPlan::RunAllSteps() {
   for (int i = 0; i < program_->num_steps(); ++i) {
     TESSERA_RETURN_IF_ERROR(program_->RunLocally(i));
     if (Communicator* group = program_->group(i)) {

@@ -44,7 +44,9 @@ class PreparedPlan {
   // ranks of both; a rank of one of them takes its steps alone, and the view of
   // a layout on a mesh without the rank is not looked at. A rank outside has
   // nothing to do, may call with empty views, and is not waited for. After an
-  // error the target's content is undefined and the error stays in the stream.
+  // error of Communicator or Stream the target's content is undefined, the
+  // error stays in the stream, and the groups of the plan's steps are aborted,
+  // so that peers learn of it at once.
   //
   // ERRORS: InvalidArgument where a view's meta is not the layout's, naming
   // both, or where the workspace is smaller than workspace_bytes(), with
@@ -57,6 +59,9 @@ class PreparedPlan {
                                               CommSet&, Stream&);
   PreparedPlan(std::shared_ptr<const Plan> plan, int rank, Stream& stream,
                std::unique_ptr<internal::RankProgram> program);
+
+  // Of a run that has begun.
+  absl::Status RunAllSteps();
 
   std::shared_ptr<const Plan> plan_;
   int rank_;

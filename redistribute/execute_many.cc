@@ -143,6 +143,13 @@ absl::Status PreparedManyPlan::Execute(absl::Span<const TensorView> sources,
                        static_cast<std::byte*>(workspace.data) + offsets_[i]);
     next_steps_[i] = 0;
   }
+  absl::Status status = RunAllStages();
+  if (status.ok()) return status;
+  for (RankProgram& program : programs_) status = program.Fail(status);
+  return status;
+}
+
+absl::Status PreparedManyPlan::RunAllStages() {
   for (const Stage& stage : plan_->stages()) {
     TESSERA_RETURN_IF_ERROR(RunStage(stage));
   }

@@ -53,6 +53,8 @@ class PreparedManyPlan {
 
   absl::Status CheckViews(absl::Span<const TensorView> sources,
                           absl::Span<const TensorView> targets) const;
+  // Of a run that has begun.
+  absl::Status RunAllStages();
   absl::Status RunStage(const Stage& stage);
   // Runs steps of a plan up to `end`, none of which communicates.
   absl::Status RunLocallyTo(int plan, int end);

@@ -286,6 +286,15 @@ absl::Status RankProgram::Finish() {
   return copies_at_the_end_ ? Copy(target_, value_) : absl::OkStatus();
 }
 
+absl::Status RankProgram::Fail(const absl::Status& error) {
+  for (const PreparedStep& step : steps_) {
+    if (step.group != nullptr) step.group->Abort(error);
+  }
+  stream_->Launch({.name = "fail"}, [error = error] { return error; })
+      .IgnoreError();
+  return error;
+}
+
 // Makes `out` of the value, or the call that does. `out` is the value where
 // the step works in place.
 absl::Status RankProgram::Write(PreparedStep& step, const TensorView& out) {

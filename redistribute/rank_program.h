@@ -67,6 +67,10 @@ class RankProgram {
   const Collective& call(int i) const { return steps_[i].call; }
   // Behind the last step.
   absl::Status Finish();
+  // For a run that has begun and does not come to its end: peers shall not wait
+  // for this rank, so its groups are aborted, and the stream shall not pass for
+  // good, so it fails. Returns the error.
+  absl::Status Fail(const absl::Status& error);
 
  private:
   // A message as its group knows it.

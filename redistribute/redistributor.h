@@ -22,8 +22,8 @@ namespace tessera {
 // come from a cache, stay prepared, and share one workspace, which grows to
 // what the largest of them needs.
 //
-//   PlanCache plans(topology, /*capacity=*/1024);   // of all ranks of a
-//   process Redistributor redistributor(plans, comms, stream);
+//   PlanCache plans(topology, /*capacity=*/1024);  // one for all ranks
+//   Redistributor redistributor(plans, comms, stream);
 //   TESSERA_ASSIGN_OR_RETURN(ShardedTensor whole,
 //                            redistributor.Redistribute(shards, replicated));
 //

@@ -42,6 +42,7 @@ absl::StatusOr<std::vector<std::string>> LocalCommunicator::HostAllGather(
 }
 
 void LocalCommunicator::Abort(const absl::Status& reason) {
+  if (size() == 1) return;
   group_->Abort(
       absl::StrCat("by rank ", members()[rank()], ": ", reason.ToString()));
 }

@@ -330,6 +330,17 @@ TEST_P(LocalFailures, AbortEndsAPendingHostAllGather) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("enough")));
 }
 
+TEST_P(LocalFailures, AbortHasNoEffectInAGroupOfOne) {
+  const std::vector<absl::Status> results = Results(1, [](LocalRank& rank) {
+    Communicator& dp = rank.comms.world();
+    dp.Abort(absl::CancelledError("enough"));
+    EXPECT_OK(dp.HostAllGather("x").status());
+    EXPECT_OK(dp.Split(0, 0, "tp", rank.stream).status());
+    return dp.Barrier();
+  });
+  EXPECT_THAT(results, Each(IsOk()));
+}
+
 // Whenever an abort comes, an operation ends the same way on all ranks, and
 // none of them returns while others use its memory: each one overwrites it at
 // once, which would show in the others' results, and to sanitizers.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/hash/hash_testing.h"
@@ -223,6 +224,14 @@ TEST(LayoutTest, CutsAMillionElementsOverSeven) {
   const Layout layout = Make("f32[1000003] [S(0)]", "a=7");
   EXPECT_EQ(layout.RegionOf(0).box[0], (Interval{0, 142858}));
   EXPECT_EQ(layout.RegionOf(6).box[0], (Interval{857148, 1000003}));
+}
+
+TEST(LayoutTest, StaysWholeWhereItIsMovedFrom) {
+  Layout from = Make("f32[6] [S(0)]", "x=2");
+  const Layout copy = from;
+  const Layout to = std::move(from);
+  EXPECT_EQ(from, copy);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(to, copy);
 }
 
 TEST(LayoutTest, NeedsNoMemoryPerRank) {

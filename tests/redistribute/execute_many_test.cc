@@ -16,6 +16,7 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/redistribute/execute.h"
 #include "tests/redistribute/all_layouts.h"
+#include "tests/redistribute/random_layouts.h"
 #include "tests/redistribute/reference.h"
 #include "tests/redistribute/sampling.h"
 #include "tests/status_matchers.h"
@@ -27,6 +28,7 @@ using ::tessera::testing::AllLayouts;
 using ::tessera::testing::FindFault;
 using ::tessera::testing::kSampleOnly;
 using ::tessera::testing::LocalValues;
+using ::tessera::testing::RandomLayout;
 using ::tessera::testing::RanksOf;
 using ::tessera::testing::SeededRandom;
 using ::tessera::testing::StatusIs;
@@ -172,6 +174,30 @@ TEST(ExecuteManyTest, GivesTheReferenceValuesOfRandomLists) {
       ASSERT_EQ(FaultOf(mesh.size(), many, kBothStreams[list % 2]), "")
           << many.ToTable();
     }
+  }
+}
+
+// Tensors with ragged cuts and without, within a mesh and from one to another,
+// in one list.
+TEST(ExecuteManyTest, GivesTheReferenceValuesAcrossCutsAndMeshes) {
+  constexpr int kLists = kSampleOnly ? 20 : 200;
+  SeededRandom random;
+  const DeviceMesh meshes[] = {DeviceMesh::Parse("x=2,y=2").value(),
+                               DeviceMesh::Parse("x=2,z=1,y=2").value(),
+                               DeviceMesh::Parse("s=3@1").value()};
+  const char* const metas[] = {"f32[4,6]", "f64[5,3]", "f32[]", "f64[0,2]",
+                               "f32[2,1,2,1,3]"};
+  for (int list = 0; list < kLists; ++list) {
+    std::vector<Redistribution> tensors(1 + random() % 8);
+    for (Redistribution& tensor : tensors) {
+      const TensorMeta meta = TensorMeta::Parse(metas[random() % 5]).value();
+      const DeviceMesh& mesh = meshes[random() % 3];
+      const DeviceMesh& other = random() % 3 == 0 ? meshes[random() % 3] : mesh;
+      tensor = {RandomLayout(meta, mesh, /*may_be_partial=*/true, random),
+                RandomLayout(meta, other, /*may_be_partial=*/false, random)};
+    }
+    const ManyPlan many = Many(tensors);
+    ASSERT_EQ(FaultOf(5, many, kBothStreams[list % 2]), "") << many.ToTable();
   }
 }
 

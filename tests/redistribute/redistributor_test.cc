@@ -1,9 +1,12 @@
 #include "tessera/redistribute/redistributor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -121,6 +124,55 @@ TEST(RedistributorTest, ForgetsThePlansNotAskedForLongest) {
     }
     return absl::OkStatus();
   }));
+}
+
+// Plans go, and memory that is too small, while the stream still has to run
+// what was enqueued with them.
+TEST(RedistributorTest, GrowsAndForgetsBehindABusyStream) {
+  constexpr int kTensors = 12;
+  PlanCache plans(Topology::LocalCpu(), /*capacity=*/2);
+  LocalRunOptions options;
+  options.device.streams = CpuStreams::kWorker;
+  EXPECT_OK(RunLocalRanks(
+      2,
+      [&](LocalRank& self) -> absl::Status {
+        std::vector<std::vector<float>> sources;
+        std::vector<ShardedTensor> results;
+        {
+          Redistributor redistributor(plans, self.comms, self.stream,
+                                      /*capacity=*/1);
+          TESSERA_RETURN_IF_ERROR(self.stream.Launch({.name = "hold"}, [] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            return absl::OkStatus();
+          }));
+          for (int i = 0; i < kTensors; ++i) {
+            const int64_t extent = int64_t{4} << i;
+            const Layout from =
+                ParseLayout("x=2", absl::StrCat("f32[", extent, "] [P(max)]"));
+            sources.emplace_back(extent, 1 + self.rank + i);
+            TESSERA_ASSIGN_OR_RETURN(
+                const ShardedTensor source,
+                ShardedTensor::Borrow(from, self.rank,
+                                      TensorView::Flat(sources.back().data(),
+                                                       DType::kF32, extent)));
+            TESSERA_ASSIGN_OR_RETURN(
+                ShardedTensor result,
+                redistributor.Redistribute(source,
+                                           from.With("[P(sum)]").value()));
+            results.push_back(std::move(result));
+          }
+        }
+        TESSERA_RETURN_IF_ERROR(self.stream.Synchronize());
+        for (int i = 0; i < kTensors; ++i) {
+          const int64_t extent = int64_t{4} << i;
+          std::vector<float> wanted(extent, 0);
+          std::fill_n(wanted.begin() + self.rank * extent / 2, extent / 2,
+                      static_cast<float>(2 + i));
+          EXPECT_EQ(ValuesOf(results[i]), wanted);
+        }
+        return absl::OkStatus();
+      },
+      options));
 }
 
 TEST(RedistributorTest, PassesOnWhatThePlannerRejects) {

@@ -236,6 +236,36 @@ TEST(ReportsTest, AxesOfSizeOneNeedNoCommunication) {
   }
 }
 
+// Moves for which other systems replicate the tensor, or go a longer way: the
+// values arrive, and no rank receives more than it lacks.
+TEST(ReportsTest, WhatMovesDirectlyArrives) {
+  EXPECT_EQ(
+      RunAndFindFault(16, {PlanBetween("x=4,y=4", "f32[16,16] [S(0), S(1)]",
+                                       "[S(1), S(0)]")}),
+      "");
+  EXPECT_EQ(RunAndFindFault(
+                8, {PlanBetween("x=2,y=2,z=2", "f32[8,8,8] [S(0), S(0), S(0)]",
+                                "[S(1), S(1), S(1)]"),
+                    PlanBetween("x=4,y=2", "f32[16,16,16] [S(2), S(0)]",
+                                "[S(1), S(1)]")}),
+            "");
+  const std::string four = "a=2,b=2,c=2,d=2";
+  EXPECT_EQ(RunAndFindFault(
+                16, {PlanBetween(four, "f32[16,16] [R, S(0), R, R]",
+                                 "[S(1), R, S(1), S(1)]"),
+                     PlanBetween(four, "f32[16,16] [R, S(0), R, R]",
+                                 "[S(1), S(0), S(1), S(1)]"),
+                     PlanBetween(four, "f32[16,16] [S(1), S(0), S(1), S(1)]",
+                                 "[S(1), R, S(1), S(1)]")}),
+            "");
+  EXPECT_EQ(
+      RunAndFindFault(
+          4, {PlanBetween("x=2,y=2", "f32[96] [S(0), R]", "[R, S(0)]"),
+              PlanBetween("x=2,y=2", "f32[96] [S(0), S(0)]", "[R, S(0)]"),
+              PlanBetween("x=2,y=2", "f32[96] [S(0), S(0)]", "[S(0), R]")}),
+      "");
+}
+
 TEST(ReportsTest, MeshesOfOtherSizesLiveSideBySide) {
   const std::vector<Plan> plans = {
       PlanBetween("five=5", "f32[7] [S(0)]", "[R]"),

@@ -50,6 +50,10 @@ class DeviceMesh {
   // A mesh of one rank, 0, without axes.
   DeviceMesh();
 
+  // No moves but copies, so that no mesh is without its value.
+  DeviceMesh(const DeviceMesh&) = default;
+  DeviceMesh& operator=(const DeviceMesh&) = default;
+
   // Row-major over `names` and `sizes`: the last axis has stride 1.
   // Rank `offset` lies at coordinate 0.
   // ERRORS: InvalidArgument for a name that is empty, repeated or not of

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/hash/hash_testing.h"
@@ -361,6 +362,14 @@ TEST(DeviceMeshTest, HashesAsItCompares) {
       EXPECT_EQ(meshes[i] == meshes[j], i == j);
     }
   }
+}
+
+TEST(DeviceMeshTest, StaysWholeWhereItIsMovedFrom) {
+  DeviceMesh from = DeviceMesh::Parse("dp=2,tp=4").value();
+  const DeviceMesh copy = from;
+  const DeviceMesh to = std::move(from);
+  EXPECT_EQ(from, copy);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(to, copy);
 }
 
 }  // namespace

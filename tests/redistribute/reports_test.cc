@@ -113,28 +113,6 @@ TEST(ReportsTest, PaddingNeverShowsAfterSliceAndGather) {
   }
 }
 
-// What each of them receives is in plan_reports_test.cc; here it is what comes
-// of it, and that no rank receives more.
-TEST(ReportsTest, ExchangesGiveTheRightValues) {
-  struct Report {
-    const char* mesh;
-    const char* source;
-    const char* target;
-  };
-  for (const Report& report : {
-           Report{"x=4,y=4", "f32[16,16] [S(0), S(1)]", "[S(1), S(0)]"},
-           Report{"x=2,y=2,z=2", "f32[8,8,8] [S(0), S(0), S(0)]",
-                  "[S(1), S(1), S(1)]"},
-           Report{"x=4,y=2", "f32[16,16,16] [S(2), S(0)]", "[S(1), S(1)]"},
-           Report{"a=2,b=2,c=2,d=2", "f32[16,16] [R, S(0), R, R]",
-                  "[S(1), R, S(1), S(1)]"},
-           Report{"x=2,y=2", "f32[96] [S(0), R]", "[R, S(0)]"},
-       }) {
-    const Plan plan = PlanBetween(report.mesh, report.source, report.target);
-    EXPECT_EQ(RunAndFindFault(plan.source().mesh().size(), {plan}), "");
-  }
-}
-
 TEST(ReportsTest, AnotherCuttingOrderIsAnotherLayout) {
   const std::string source = "f32[18] [S(0), S(0)]";
   const std::string target = "[S(0)[1], S(0)[0]]";

@@ -16,9 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/turns.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tessera/sweep/turns.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
@@ -63,12 +63,12 @@ struct Medians {
 absl::StatusOr<Medians> Measure(const Case& c, int turns, int calls = 1) {
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<double> medians,
-      bench::MedianSeconds(
-          kRanks, turns,
-          [&](LocalRank& rank) -> absl::StatusOr<std::vector<bench::Work>> {
+      internal::MedianSeconds(
+          kRanks, {.count = turns},
+          [&](LocalRank& rank) -> absl::StatusOr<std::vector<internal::Work>> {
             const auto memory = std::make_shared<Memory>(c);
             Communicator& comm = rank.comms.world();
-            return std::vector<bench::Work>{
+            return std::vector<internal::Work>{
                 [&c, &comm, memory, calls] {
                   const TensorView send(memory->send.data(), c.send);
                   const TensorView recv(memory->recv.data(), c.recv);

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bench/smoke.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/redistribute/execute.h"
@@ -119,7 +120,7 @@ void Execute(benchmark::State& state, const Case& c) {
   const int64_t bytes = plan.source().meta().num_bytes();
   const int turns = static_cast<int>(std::max<int64_t>(21, (1 << 30) / bytes));
   const auto medians = internal::MedianSeconds(
-      kRanks, {.count = std::min(turns, 201)},
+      kRanks, {.count = TurnsOr(std::min(turns, 201))},
       [&](LocalRank& rank) { return WorksOf(plan, rank); });
   if (!medians.ok()) {
     state.SkipWithError(medians.status().ToString().c_str());

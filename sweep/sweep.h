@@ -54,7 +54,7 @@ struct SweepSpec {
   // Times are medians of so many turns, each of which repeats what it measures
   // for about `turn_seconds`, at least once.
   int turns = 5;
-  double turn_seconds = 0.0005;
+  double turn_seconds = 0.0002;
 
   // What needs more memory, on all ranks together, is skipped.
   int64_t max_bytes = int64_t{4} << 30;

@@ -5,7 +5,9 @@ import sys
 try:
     import matplotlib
 except ImportError:
-    sys.exit("bench: --plot needs matplotlib (Debian: python3-matplotlib)")
+    print("bench: --plot needs matplotlib (Debian: python3-matplotlib)",
+          file=sys.stderr)
+    sys.exit(2)
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 

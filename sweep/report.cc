@@ -183,15 +183,14 @@ std::string SweepTable(absl::Span<const SweepRow> rows) {
 }
 
 std::string SweepCsv(absl::Span<const SweepRow> rows) {
+  const OrderedJson columns = ToJson(SweepRow());
   std::vector<std::string> names;
-  for (const auto& item : ToJson(SweepRow()).items()) {
-    names.push_back(item.key());
-  }
+  for (const auto& column : columns.items()) names.push_back(column.key());
   std::string text = CsvLine(names);
   for (const SweepRow& row : rows) {
     std::vector<std::string> cells;
-    for (const auto& item : ToJson(row).items()) {
-      cells.push_back(CsvCell(item.value()));
+    for (const OrderedJson& value : ToJson(row)) {
+      cells.push_back(CsvCell(value));
     }
     absl::StrAppend(&text, CsvLine(cells));
   }

@@ -24,6 +24,8 @@ def run_benchmark(folder, name, out, pattern=".*"):
     path = out / f"{name}.json"
     subprocess.run(
         [folder / name, "--benchmark_min_time=0.05",
+         "--benchmark_repetitions=3",
+         "--benchmark_enable_random_interleaving=true",
          f"--benchmark_filter={pattern}", f"--benchmark_out={path}",
          "--benchmark_out_format=json"],
         check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -43,9 +45,11 @@ def repeat(folder, out, documents, names):
     """The ratios of these names, measured again."""
     again = {}
     for program, document in documents.items():
-        runs = [run["name"] for run in document["benchmarks"]
-                if any(name in names
-                       for name in ratios.ratios_of({"benchmarks": [run]}))]
+        # Each once, though it ran several times.
+        runs = dict.fromkeys(
+            run["name"] for run in document["benchmarks"]
+            if any(name in names
+                   for name in ratios.ratios_of({"benchmarks": [run]})))
         if not runs:
             continue
         print(f"bench: repeating {len(runs)} of {program}", file=sys.stderr)
@@ -86,9 +90,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.plot:
         import plot  # says what is missing before anything runs
-    baseline = {}
-    if BASELINE.exists():
-        baseline = json.loads(BASELINE.read_text())
+    baseline = {} if arguments.update else json.loads(BASELINE.read_text())
 
     out = arguments.out
     os.makedirs(out / "repeated", exist_ok=True)

@@ -5,24 +5,28 @@ it takes over that of a reference, measured by turns, so that they are much the
 same on a busy machine and on an idle one. Smaller is better.
 """
 
+import statistics
+
 TOLERANCE = 0.2
 
 
 def ratios_of(document):
     """The ratios in what Google Benchmark writes as JSON: name -> value.
 
-    What did not run has none. A benchmark "name" with the counter "ratio" is
-    called "name", one with "ratio_bare" "name bare".
+    The median where a benchmark was repeated; what did not run has none. A
+    benchmark "name" with the counter "ratio" is called "name", one with
+    "ratio_bare" "name bare". How it was run is no part of a name.
     """
-    ratios = {}
+    values = {}
     for run in document["benchmarks"]:
-        if run.get("error_occurred"):
+        if run.get("error_occurred") or run.get("run_type") == "aggregate":
             continue
+        name = run["name"].split("/iterations:")[0]
         for counter, value in run.items():
             if counter.startswith("ratio"):
                 suffix = counter[len("ratio"):].lstrip("_")
-                ratios[f"{run['name']} {suffix}".strip()] = value
-    return ratios
+                values.setdefault(f"{name} {suffix}".strip(), []).append(value)
+    return {name: statistics.median(found) for name, found in values.items()}
 
 
 def failures_of(document):

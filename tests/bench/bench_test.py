@@ -19,6 +19,12 @@ class RatiosTest(unittest.TestCase):
         self.assertEqual(found,
                          {"a": 2.0, "b bare": 1.5, "b memcpy": 3.0})
 
+    def test_are_medians_of_what_was_repeated(self):
+        runs = [{"name": "a/iterations:1/manual_time", "ratio": ratio}
+                for ratio in (1.0, 9.0, 2.0)]
+        runs.append({"name": "a_mean", "run_type": "aggregate", "ratio": 4.0})
+        self.assertEqual(ratios.ratios_of({"benchmarks": runs}), {"a": 2.0})
+
     def test_are_not_there_for_what_failed(self):
         failed = document(a={"ratio": 2.0, "error_occurred": True,
                              "error_message": "why"})

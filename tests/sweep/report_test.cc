@@ -12,9 +12,7 @@ namespace tessera::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Le;
-using ::testing::Not;
 using ::testing::SizeIs;
 
 SweepRow Measured() {

@@ -16,7 +16,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 

@@ -1,7 +1,7 @@
 // What collectives of the local backend cost beside a memcpy of the bytes that
 // they must move.
 //
-// Four ranks run a collective and the memcpy by turns; `ratio` is the median of
+// Ranks run a collective and the memcpy by turns; `ratio` is the median of
 // the collective's turns over that of the memcpy's. Traffic is what is read and
 // what is written, so a memcpy of n bytes makes 2n.
 
@@ -16,21 +16,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/turns.h"
+#include "bench/smoke.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tessera/sweep/turns.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kRanks = 4;
 constexpr int64_t kRowBytes = 64 << 10;
 
 // --- Measuring --------------------------------------------------------------
 
 // A collective as one of the ranks calls it.
 struct Case {
+  int ranks = 1;
   TensorMeta send;
   TensorMeta recv;
   int64_t traffic = 0;  // of one rank, in bytes
@@ -63,12 +64,12 @@ struct Medians {
 absl::StatusOr<Medians> Measure(const Case& c, int turns, int calls = 1) {
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<double> medians,
-      bench::MedianSeconds(
-          kRanks, turns,
-          [&](LocalRank& rank) -> absl::StatusOr<std::vector<bench::Work>> {
+      internal::MedianSeconds(
+          c.ranks, {.count = TurnsOr(turns)},
+          [&](LocalRank& rank) -> absl::StatusOr<std::vector<internal::Work>> {
             const auto memory = std::make_shared<Memory>(c);
             Communicator& comm = rank.comms.world();
-            return std::vector<bench::Work>{
+            return std::vector<internal::Work>{
                 [&c, &comm, memory, calls] {
                   const TensorView send(memory->send.data(), c.send);
                   const TensorView recv(memory->recv.data(), c.recv);
@@ -109,19 +110,28 @@ TensorMeta Whole(const benchmark::State& state, DType dtype) {
       .value();
 }
 
-TensorView PieceOf(const TensorView& view, int dim, int rank) {
-  return view.Slice(dim, CeilSplit(view.shape().extent(dim), kRanks, rank));
+// The arguments of a benchmark: MiB, ranks and, where it counts, dim.
+int RanksOf(const benchmark::State& state) {
+  return static_cast<int>(state.range(1));
 }
 
-TensorMeta PieceOf(const TensorMeta& meta, int dim) {
-  return PieceOf(TensorView(nullptr, meta), dim, 0).meta();
+int DimOf(const benchmark::State& state) {
+  return static_cast<int>(state.range(2));
+}
+
+TensorView PieceOf(const TensorView& view, int dim, int ranks, int rank) {
+  return view.Slice(dim, CeilSplit(view.shape().extent(dim), ranks, rank));
+}
+
+TensorMeta PieceOf(const TensorMeta& meta, int dim, int ranks) {
+  return PieceOf(TensorView(nullptr, meta), dim, ranks, 0).meta();
 }
 
 // The pieces of `meta` along `dim`, joined along dim 0.
-TensorMeta Joined(const TensorMeta& meta, int dim) {
-  const Shape piece = PieceOf(meta, dim).shape();
+TensorMeta Joined(const TensorMeta& meta, int dim, int ranks) {
+  const Shape piece = PieceOf(meta, dim, ranks).shape();
   return TensorMeta::Create(meta.dtype(),
-                            {piece.extent(0) * kRanks, piece.extent(1)})
+                            {piece.extent(0) * ranks, piece.extent(1)})
       .value();
 }
 
@@ -129,8 +139,9 @@ TensorMeta Joined(const TensorMeta& meta, int dim) {
 // writes the others' pieces.
 void AllReduce(benchmark::State& state, DType dtype) {
   const TensorMeta whole = Whole(state, dtype);
-  const int64_t piece = whole.num_bytes() / kRanks;
-  Report(state, {.send = whole,
+  const int64_t piece = whole.num_bytes() / RanksOf(state);
+  Report(state, {.ranks = RanksOf(state),
+                 .send = whole,
                  .recv = whole,
                  .traffic = whole.num_bytes() + piece +
                             2 * (whole.num_bytes() - piece),
@@ -142,9 +153,10 @@ void AllReduce(benchmark::State& state, DType dtype) {
 
 void ReduceScatter(benchmark::State& state, DType dtype) {
   const TensorMeta whole = Whole(state, dtype);
-  const int dim = static_cast<int>(state.range(1));
-  const TensorMeta piece = PieceOf(whole, dim);
-  Report(state, {.send = whole,
+  const int dim = DimOf(state);
+  const TensorMeta piece = PieceOf(whole, dim, RanksOf(state));
+  Report(state, {.ranks = RanksOf(state),
+                 .send = whole,
                  .recv = piece,
                  .traffic = whole.num_bytes() + piece.num_bytes(),
                  .call = [dim](Communicator& comm, const TensorView& send,
@@ -153,10 +165,11 @@ void ReduceScatter(benchmark::State& state, DType dtype) {
                  }});
 }
 
-void AllGather(benchmark::State& state) {
-  const TensorMeta whole = Whole(state, DType::kF32);
-  const int dim = static_cast<int>(state.range(1));
-  Report(state, {.send = PieceOf(whole, dim),
+void AllGather(benchmark::State& state, DType dtype) {
+  const TensorMeta whole = Whole(state, dtype);
+  const int dim = DimOf(state);
+  Report(state, {.ranks = RanksOf(state),
+                 .send = PieceOf(whole, dim, RanksOf(state)),
                  .recv = whole,
                  .traffic = 2 * whole.num_bytes(),
                  .call = [dim](Communicator& comm, const TensorView& send,
@@ -165,11 +178,12 @@ void AllGather(benchmark::State& state) {
                  }});
 }
 
-void AllToAll(benchmark::State& state) {
-  const TensorMeta whole = Whole(state, DType::kF32);
-  const int dim = static_cast<int>(state.range(1));
-  Report(state, {.send = whole,
-                 .recv = Joined(whole, dim),
+void AllToAll(benchmark::State& state, DType dtype) {
+  const TensorMeta whole = Whole(state, dtype);
+  const int dim = DimOf(state);
+  Report(state, {.ranks = RanksOf(state),
+                 .send = whole,
+                 .recv = Joined(whole, dim, RanksOf(state)),
                  .traffic = 2 * whole.num_bytes(),
                  .call = [dim](Communicator& comm, const TensorView& send,
                                const TensorView& recv) {
@@ -178,54 +192,60 @@ void AllToAll(benchmark::State& state) {
 }
 
 // The same as messages.
-void Exchange(benchmark::State& state) {
-  const TensorMeta whole = Whole(state, DType::kF32);
-  const int dim = static_cast<int>(state.range(1));
-  Report(state, {.send = whole,
-                 .recv = Joined(whole, dim),
-                 .traffic = 2 * whole.num_bytes(),
-                 .call = [dim](Communicator& comm, const TensorView& send,
-                               const TensorView& recv) {
-                   std::vector<Transfer> sends;
-                   std::vector<Transfer> recvs;
-                   for (int peer = 0; peer < kRanks; ++peer) {
-                     sends.push_back({peer, PieceOf(send, dim, peer)});
-                     recvs.push_back({peer, PieceOf(recv, 0, peer)});
-                   }
-                   return comm.SendRecv(sends, recvs);
-                 }});
+void Exchange(benchmark::State& state, DType dtype) {
+  const TensorMeta whole = Whole(state, dtype);
+  const int dim = DimOf(state);
+  Report(state,
+         {.ranks = RanksOf(state),
+          .send = whole,
+          .recv = Joined(whole, dim, RanksOf(state)),
+          .traffic = 2 * whole.num_bytes(),
+          .call = [dim](Communicator& comm, const TensorView& send,
+                        const TensorView& recv) {
+            std::vector<Transfer> sends;
+            std::vector<Transfer> recvs;
+            for (int peer = 0; peer < comm.size(); ++peer) {
+              sends.push_back({peer, PieceOf(send, dim, comm.size(), peer)});
+              recvs.push_back({peer, PieceOf(recv, 0, comm.size(), peer)});
+            }
+            return comm.SendRecv(sends, recvs);
+          }});
 }
 
-void Sizes(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"MiB"})->ArgsProduct({{1, 16, 64}});
+// All sizes and numbers of ranks, but for the largest size on most ranks.
+void SizesAndRanks(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"MiB", "ranks"});
+  b->ArgsProduct({{1, 16}, {2, 4, 8}})->Args({64, 4});
 }
 
-void SizesAndDims(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"MiB", "dim"})->ArgsProduct({{1, 16, 64}, {0, 1}});
+// On four ranks along either dim.
+void SizesRanksAndDims(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"MiB", "ranks", "dim"});
+  b->ArgsProduct({{1, 16}, {2, 8}, {0}});
+  b->ArgsProduct({{1, 16, 64}, {4}, {0, 1}});
 }
 
 void ByHand(benchmark::internal::Benchmark* b) {
   b->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 }
 
-BENCHMARK_CAPTURE(AllReduce, f32, DType::kF32)->Apply(Sizes)->Apply(ByHand);
-BENCHMARK_CAPTURE(AllReduce, bf16, DType::kBF16)->Apply(Sizes)->Apply(ByHand);
-BENCHMARK_CAPTURE(ReduceScatter, f32, DType::kF32)
-    ->Apply(SizesAndDims)
-    ->Apply(ByHand);
-BENCHMARK_CAPTURE(ReduceScatter, bf16, DType::kBF16)
-    ->Apply(SizesAndDims)
-    ->Apply(ByHand);
-BENCHMARK(AllGather)->Apply(SizesAndDims)->Apply(ByHand);
-BENCHMARK(AllToAll)->Apply(SizesAndDims)->Apply(ByHand);
-BENCHMARK(Exchange)->Apply(SizesAndDims)->Apply(ByHand);
+#define TESSERA_BENCH_COLLECTIVE(name, arguments)                             \
+  BENCHMARK_CAPTURE(name, f32, DType::kF32)->Apply(arguments)->Apply(ByHand); \
+  BENCHMARK_CAPTURE(name, bf16, DType::kBF16)->Apply(arguments)->Apply(ByHand)
+
+TESSERA_BENCH_COLLECTIVE(AllReduce, SizesAndRanks);
+TESSERA_BENCH_COLLECTIVE(ReduceScatter, SizesRanksAndDims);
+TESSERA_BENCH_COLLECTIVE(AllGather, SizesRanksAndDims);
+TESSERA_BENCH_COLLECTIVE(AllToAll, SizesRanksAndDims);
+TESSERA_BENCH_COLLECTIVE(Exchange, SizesRanksAndDims);
 
 // One call out of many, back to back.
 void AllReduceOf1KiB(benchmark::State& state) {
-  constexpr int kCalls = 1000;
+  const int calls = IsSmoke() ? 1 : 1000;
   const TensorMeta meta = TensorMeta::Create(DType::kF32, {256}).value();
   const absl::StatusOr<Medians> medians =
-      Measure({.send = meta,
+      Measure({.ranks = 4,
+               .send = meta,
                .recv = meta,
                .traffic = 2 * meta.num_bytes(),
                .call =
@@ -233,12 +253,12 @@ void AllReduceOf1KiB(benchmark::State& state) {
                       const TensorView& recv) {
                      return comm.AllReduce(ReduceOp::kSum, send, recv);
                    }},
-              /*turns=*/21, kCalls);
+              /*turns=*/21, calls);
   if (!medians.ok()) {
     state.SkipWithError(medians.status().ToString().c_str());
     return;
   }
-  for (auto _ : state) state.SetIterationTime(medians->collective / kCalls);
+  for (auto _ : state) state.SetIterationTime(medians->collective / calls);
 }
 BENCHMARK(AllReduceOf1KiB)->Apply(ByHand)->Unit(benchmark::kMicrosecond);
 

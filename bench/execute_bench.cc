@@ -18,11 +18,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/turns.h"
+#include "bench/smoke.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/planner.h"
+#include "tessera/sweep/turns.h"
 
 namespace tessera {
 namespace {
@@ -48,8 +49,8 @@ Plan PlanOf(const Case& c) {
 }
 
 // A step of one axis that cuts evenly, from one memory to another.
-absl::StatusOr<bench::Work> Bare(const Step& step, LocalRank& rank,
-                                 std::byte* from, std::byte* to) {
+absl::StatusOr<internal::Work> Bare(const Step& step, LocalRank& rank,
+                                    std::byte* from, std::byte* to) {
   const TensorView in(from, step.before.LocalMeta(rank.rank));
   const TensorView out(to, step.after.LocalMeta(rank.rank));
   const int axis = step.axes.front();
@@ -59,14 +60,14 @@ absl::StatusOr<bench::Work> Bare(const Step& step, LocalRank& rank,
     const int coordinate = (*step.before.mesh().CoordsOf(rank.rank))[axis];
     const TensorView piece = in.Slice(
         after.dim(), CeilSplit(in.shape().extent(after.dim()), 2, coordinate));
-    return bench::Work([&rank, out, piece] {
+    return internal::Work([&rank, out, piece] {
       return rank.device.kernels().Copy(rank.stream, out, piece);
     });
   }
   TESSERA_ASSIGN_OR_RETURN(
       Communicator * comm,
       rank.comms.Get(step.before.mesh(), step.axes, rank.stream));
-  return bench::Work([=, kind = step.kind] {
+  return internal::Work([=, kind = step.kind] {
     switch (kind) {
       case StepKind::kAllGather:
         return comm->AllGather(in, out, before.dim());
@@ -82,8 +83,8 @@ absl::StatusOr<bench::Work> Bare(const Step& step, LocalRank& rank,
   });
 }
 
-absl::StatusOr<std::vector<bench::Work>> WorksOf(const Plan& plan,
-                                                 LocalRank& rank) {
+absl::StatusOr<std::vector<internal::Work>> WorksOf(const Plan& plan,
+                                                    LocalRank& rank) {
   TESSERA_ASSIGN_OR_RETURN(
       PreparedPlan made,
       Prepare(std::make_shared<const Plan>(plan), rank.comms, rank.stream));
@@ -98,7 +99,7 @@ absl::StatusOr<std::vector<bench::Work>> WorksOf(const Plan& plan,
   }
   memory->emplace_back(target.num_bytes());
   memory->emplace_back(prepared->workspace_bytes());
-  std::vector<bench::Work> works = {[=] {
+  std::vector<internal::Work> works = {[=] {
     Bytes& workspace = memory->back();
     return prepared->Execute(
         TensorView(memory->front().data(), source),
@@ -106,7 +107,7 @@ absl::StatusOr<std::vector<bench::Work>> WorksOf(const Plan& plan,
         {workspace.data(), static_cast<int64_t>(workspace.size())});
   }};
   for (size_t i = 0; i < plan.steps().size(); ++i) {
-    TESSERA_ASSIGN_OR_RETURN(bench::Work bare,
+    TESSERA_ASSIGN_OR_RETURN(internal::Work bare,
                              Bare(plan.steps()[i], rank, (*memory)[i].data(),
                                   (*memory)[i + 1].data()));
     works.push_back(std::move(bare));
@@ -118,8 +119,8 @@ void Execute(benchmark::State& state, const Case& c) {
   const Plan plan = PlanOf(c);
   const int64_t bytes = plan.source().meta().num_bytes();
   const int turns = static_cast<int>(std::max<int64_t>(21, (1 << 30) / bytes));
-  const auto medians = bench::MedianSeconds(
-      kRanks, std::min(turns, 201),
+  const auto medians = internal::MedianSeconds(
+      kRanks, {.count = TurnsOr(std::min(turns, 201))},
       [&](LocalRank& rank) { return WorksOf(plan, rank); });
   if (!medians.ok()) {
     state.SkipWithError(medians.status().ToString().c_str());

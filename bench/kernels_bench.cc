@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "bench/smoke.h"
 #include "tessera/device/cpu/elementwise.h"
 
 namespace tessera {
@@ -32,7 +33,7 @@ double Median(std::vector<double> values) {
 // Runs the kernel and a memcpy of half its traffic by turns.
 void Report(benchmark::State& state, int64_t traffic,
             const std::function<void()>& kernel) {
-  constexpr int kTurns = 21;
+  const int turns = TurnsOr(21);
   std::vector<char> from(traffic / 2);
   std::vector<char> to(traffic / 2);
   const auto copy = [&] { std::memcpy(to.data(), from.data(), to.size()); };
@@ -40,7 +41,7 @@ void Report(benchmark::State& state, int64_t traffic,
   copy();
   std::vector<double> kernel_seconds;
   std::vector<double> copy_seconds;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int turn = 0; turn < turns; ++turn) {
     kernel_seconds.push_back(Seconds(kernel));
     copy_seconds.push_back(Seconds(copy));
   }

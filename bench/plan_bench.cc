@@ -7,6 +7,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan_cache.h"
+#include "tessera/redistribute/plan_many.h"
 #include "tessera/redistribute/planner.h"
 
 namespace tessera {
@@ -124,6 +125,52 @@ BENCHMARK_CAPTURE(MakeColdPlan, mesh3_ranks131072, "h100-ib",
                   Case{"x=64,y=64,z=32", "bf16[131072,131072] [S(0), S(1), R]",
                        "[S(1), R, S(0)]"})
     ->Unit(benchmark::kMicrosecond);
+
+// Every number of mesh axes with every number of tensor dims, where all that is
+// sharded moves and a sum is reduced. Extents are even or leave uneven pieces.
+Redistribution Typical(const benchmark::State& state) {
+  const auto num_axes = static_cast<int>(state.range(0));
+  const auto num_dims = static_cast<int>(state.range(1));
+  const bool uneven = state.range(2) != 0;
+  const char* const meshes[] = {"a=8", "a=2,b=4", "a=2,b=2,c=2",
+                                "a=2,b=2,c=2,d=2", "a=2,b=2,c=2,d=2,e=2"};
+  const DeviceMesh mesh = DeviceMesh::Parse(meshes[num_axes - 1]).value();
+  const TensorMeta meta =
+      TensorMeta::Create(DType::kBF16, Dims(num_dims, uneven ? 101 : 128))
+          .value();
+  Placements from = {Placement::Partial()};
+  Placements to = {Placement::Shard(0)};
+  for (int axis = 1; axis < num_axes; ++axis) {
+    from.push_back(Placement::Shard(axis % num_dims));
+    to.push_back(Placement::Shard((axis + 1) % num_dims));
+  }
+  return {Layout::Create(meta, mesh, from).value(),
+          Layout::Create(meta, mesh, to).value()};
+}
+
+void Cold(benchmark::State& state) {
+  const Redistribution r = Typical(state);
+  const Topology topology = Topology::LocalCpu();
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(MakePlan(r.source, r.target, topology));
+  }
+}
+
+void Cached(benchmark::State& state) {
+  const Redistribution r = Typical(state);
+  PlanCache cache(Topology::LocalCpu(), /*capacity=*/1);
+  benchmark::DoNotOptimize(cache.Get(r.source, r.target));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(cache.Get(r.source, r.target));
+  }
+}
+
+void AxesDimsAndEvenness(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"axes", "dims", "uneven"});
+  b->ArgsProduct({{1, 2, 3, 4, 5}, {1, 2, 3, 4}, {0, 1}});
+}
+BENCHMARK(Cold)->Apply(AxesDimsAndEvenness)->Unit(benchmark::kMicrosecond);
+BENCHMARK(Cached)->Apply(AxesDimsAndEvenness);
 
 // A full cache that the threads of a benchmark share.
 class CachedPlan : public benchmark::Fixture {

@@ -5,7 +5,7 @@
 set(TESSERA_INCLUDE_ROOT "${PROJECT_BINARY_DIR}/include")
 file(MAKE_DIRECTORY "${TESSERA_INCLUDE_ROOT}/tessera")
 foreach(folder base tensor mesh placement device comm redistribute dbuffer fsdp
-               testing)
+               testing sweep)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${folder}"
     "${TESSERA_INCLUDE_ROOT}/tessera/${folder}" SYMBOLIC)
 endforeach()

@@ -1,0 +1,92 @@
+#include "tessera/sweep/bare.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/tensor/tensor_view.h"
+
+namespace tessera::internal {
+namespace {
+
+using Memory = std::vector<std::byte>;
+
+int64_t GroupSize(const Step& step) {
+  int64_t size = 1;
+  for (int axis : step.axes) size *= step.before.mesh().axis(axis).size;
+  return size;
+}
+
+// Whether the axes of a step cut its dim into equal pieces of the `whole`.
+bool CutsEvenly(const Step& step, const Placement& shard, const Layout& whole) {
+  const int64_t extent = whole.LargestRegion().box[shard.dim()].size();
+  return extent % GroupSize(step) == 0;
+}
+
+// A cut over several axes is nested, and the pieces are those of one over the
+// whole group only where they are equal.
+bool HasBareForm(const Step& step) {
+  if (step.kind == StepKind::kExchange) return false;
+  if (!Communicates(step.kind) || step.axes.size() == 1) return true;
+  const Placement& before = step.before.placement(step.axes.front());
+  const Placement& after = step.after.placement(step.axes.front());
+  return (!before.is_shard() || CutsEvenly(step, before, step.after)) &&
+         (!after.is_shard() || CutsEvenly(step, after, step.before));
+}
+
+absl::Status Call(const Step& step, Communicator& comm, const TensorView& in,
+                  const TensorView& out) {
+  const Placement& before = step.before.placement(step.axes.front());
+  const Placement& after = step.after.placement(step.axes.front());
+  switch (step.kind) {
+    case StepKind::kAllGather:
+      return comm.AllGather(in, out, before.dim());
+    case StepKind::kReduceScatter:
+      return comm.ReduceScatter(before.op(), in, out, after.dim());
+    case StepKind::kAllReduce:
+      return comm.AllReduce(before.op(), in, out);
+    case StepKind::kAllToAll:
+      return comm.AllToAll(in, after.dim(), {}, out, before.dim(), {});
+    default:
+      return absl::InternalError("sweep: want a collective");
+  }
+}
+
+absl::StatusOr<Work> BareCollective(const Step& step, LocalRank& rank) {
+  TESSERA_ASSIGN_OR_RETURN(
+      Communicator * comm,
+      rank.comms.Get(step.before.mesh(), step.axes, rank.stream));
+  const TensorMeta in = step.before.LocalMeta(rank.rank);
+  const TensorMeta out = step.after.LocalMeta(rank.rank);
+  const auto from = std::make_shared<Memory>(in.num_bytes());
+  const auto to = std::make_shared<Memory>(out.num_bytes());
+  return [=, &rank] {
+    TESSERA_RETURN_IF_ERROR(Call(step, *comm, TensorView(from->data(), in),
+                                 TensorView(to->data(), out)));
+    return rank.stream.Synchronize();
+  };
+}
+
+}  // namespace
+
+bool HasBareForm(const Plan& plan) {
+  return plan.launches() > 0 &&
+         std::all_of(plan.steps().begin(), plan.steps().end(),
+                     [](const Step& step) { return HasBareForm(step); });
+}
+
+absl::StatusOr<std::vector<Work>> BareCollectives(const Plan& plan,
+                                                  LocalRank& rank) {
+  std::vector<Work> works;
+  for (const Step& step : plan.steps()) {
+    if (!Communicates(step.kind)) continue;
+    TESSERA_ASSIGN_OR_RETURN(Work work, BareCollective(step, rank));
+    works.push_back(std::move(work));
+  }
+  return works;
+}
+
+}  // namespace tessera::internal

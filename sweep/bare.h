@@ -1,0 +1,25 @@
+#ifndef TESSERA_SWEEP_BARE_H_
+#define TESSERA_SWEEP_BARE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tessera/comm/local/run_ranks.h"
+#include "tessera/redistribute/plan.h"
+#include "tessera/sweep/turns.h"
+
+namespace tessera::internal {
+
+// True if the plan communicates, in nothing but collectives that cut evenly or
+// go over one axis.
+bool HasBareForm(const Plan& plan);
+
+// The plan's collectives one by one, each between dense memory of its own.
+// REQUIRES: HasBareForm(plan). COLLECTIVE over the plan's mesh, as is what
+// each does. ERRORS: those of CommSet::Get. LIFETIME: the rank outlives them.
+absl::StatusOr<std::vector<Work>> BareCollectives(const Plan& plan,
+                                                  LocalRank& rank);
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_SWEEP_BARE_H_

@@ -1,6 +1,7 @@
 #ifndef TESSERA_BASE_LRU_MAP_H_
 #define TESSERA_BASE_LRU_MAP_H_
 
+#include <cassert>
 #include <cstdint>
 #include <list>
 #include <utility>
@@ -14,7 +15,9 @@ template <typename Key, typename Value>
 class LruMap {
  public:
   // REQUIRES: capacity >= 1, the most entries kept.
-  explicit LruMap(int64_t capacity) : capacity_(capacity) {}
+  explicit LruMap(int64_t capacity) : capacity_(capacity) {
+    assert(capacity >= 1);
+  }
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
 

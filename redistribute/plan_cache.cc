@@ -1,16 +1,12 @@
 #include "tessera/redistribute/plan_cache.h"
 
-#include <cassert>
-
 #include "tessera/base/status_macros.h"
 
 namespace tessera {
 
 PlanCache::PlanCache(Topology topology, int64_t capacity,
                      const PlanOptions& options)
-    : topology_(std::move(topology)), options_(options), plans_(capacity) {
-  assert(capacity >= 1);
-}
+    : topology_(std::move(topology)), options_(options), plans_(capacity) {}
 
 absl::StatusOr<std::shared_ptr<const Plan>> PlanCache::Get(
     const Layout& source, const Layout& target) {

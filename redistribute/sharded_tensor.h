@@ -14,7 +14,8 @@
 namespace tessera {
 
 // A tensor over a mesh as one rank has it: the layout, and this rank's piece,
-// owned or borrowed. Move-only.
+// owned or borrowed. Move-only. LIFETIME: the destructor frees owned memory at
+// once; where a stream still uses it, call ResetAfter first.
 class ShardedTensor {
  public:
   // Memory for the piece of `rank`, uninitialised, owned.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
@@ -15,6 +16,7 @@ namespace tessera {
 namespace {
 
 using ::tessera::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -106,6 +108,28 @@ TEST(CommSet, UnionsHoldTheRanksOfBothMeshesAscending) {
     EXPECT_EQ(both->name(), "x=2:1,y=2:2+z=2:3@3");
     EXPECT_THAT(both->members(), ElementsAre(0, 1, 2, 3, 6));
     return CheckConnected(*both);
+  }));
+}
+
+TEST(CommSet, RanksAgreeOnceForEachFingerprint) {
+  ASSERT_OK(RunLocalRanks(3, [&](LocalRank& rank) -> absl::Status {
+    Communicator& world = rank.comms.world();
+    const auto agree = [&](uint64_t fingerprint) {
+      return rank.comms.Agree(world, fingerprint, [=] {
+        return absl::StrCat("plan ", fingerprint);
+      });
+    };
+    TESSERA_RETURN_IF_ERROR(agree(7));
+    // Nobody is asked again: rank 0 comes alone.
+    if (rank.rank == 0) TESSERA_RETURN_IF_ERROR(agree(7));
+    // What they disagree on is not taken for agreed.
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(agree(rank.rank == 1 ? 8 : 9),
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           AllOf(HasSubstr("rank 1: plan 8"),
+                                 HasSubstr("ranks 0,2: plan 9"))));
+    }
+    return agree(8);
   }));
 }
 

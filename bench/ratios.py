@@ -13,12 +13,16 @@ TOLERANCE = 0.2
 def ratios_of(document):
     """The ratios in what Google Benchmark writes as JSON: name -> value.
 
-    The median where a benchmark was repeated; what did not run has none. A
+    In the order of the program, though repetitions may be shuffled. The median
+    where a benchmark was repeated; what did not run has none. A
     benchmark "name" with the counter "ratio" is called "name", one with
     "ratio_bare" "name bare". How it was run is no part of a name.
     """
+    def place(run):
+        return run["family_index"], run["per_family_instance_index"]
+
     values = {}
-    for run in document["benchmarks"]:
+    for run in sorted(document["benchmarks"], key=place):
         if run.get("error_occurred") or run.get("run_type") == "aggregate":
             continue
         name = run["name"].split("/iterations:")[0]

@@ -92,7 +92,8 @@ std::string Kinds(absl::Span<const std::string> steps) {
 // With three digits that count, as far as there is room.
 std::string Number(double value) {
   if (value >= 99.95) return absl::StrFormat("%.0f", value);
-  return absl::StrFormat(value >= 9.995 ? "%.1f" : "%.2f", value);
+  if (value >= 9.995) return absl::StrFormat("%.1f", value);
+  return absl::StrFormat("%.2f", value);
 }
 
 std::string Number(std::optional<double> value) {
@@ -104,7 +105,8 @@ std::string Bytes(int64_t bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.3g %s", value, units[unit]);
+  if (unit == 0) return absl::StrCat(bytes, " B");
+  return absl::StrFormat("%.3g %s", value, units[unit]);
 }
 
 internal::TableRow TableRowOf(const SweepRow& row) {

@@ -6,9 +6,15 @@ import bench
 import ratios
 
 
+def run(name, family, **keys):
+    return {"name": name, "family_index": family,
+            "per_family_instance_index": 0} | keys
+
+
 def document(**runs):
-    return {"benchmarks": [{"name": name, "real_time": 7} | counters
-                           for name, counters in runs.items()]}
+    return {"benchmarks": [run(name, family, **counters)
+                           for family, (name, counters)
+                           in enumerate(runs.items())]}
 
 
 class RatiosTest(unittest.TestCase):
@@ -20,10 +26,15 @@ class RatiosTest(unittest.TestCase):
                          {"a": 2.0, "b bare": 1.5, "b memcpy": 3.0})
 
     def test_are_medians_of_what_was_repeated(self):
-        runs = [{"name": "a/iterations:1/manual_time", "ratio": ratio}
+        runs = [run("a/iterations:1/manual_time", 0, ratio=ratio)
                 for ratio in (1.0, 9.0, 2.0)]
-        runs.append({"name": "a_mean", "run_type": "aggregate", "ratio": 4.0})
+        runs.append(run("a_mean", 0, run_type="aggregate", ratio=4.0))
         self.assertEqual(ratios.ratios_of({"benchmarks": runs}), {"a": 2.0})
+
+    def test_are_in_the_order_of_the_program(self):
+        runs = [run("b", 1, ratio=1.0), run("a", 0, ratio=1.0)]
+        self.assertEqual(list(ratios.ratios_of({"benchmarks": runs})),
+                         ["a", "b"])
 
     def test_are_not_there_for_what_failed(self):
         failed = document(a={"ratio": 2.0, "error_occurred": True,

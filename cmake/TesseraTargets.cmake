@@ -61,6 +61,20 @@ function(tessera_library name)
   tessera_install(tessera_${name} ${ARG_COMPONENT})
 endfunction()
 
+# tessera_page_code(<page> <variable>)
+#
+# Sets the variable to the first block of C++ in a page of Markdown. Where the
+# page changes, CMake runs again.
+function(tessera_page_code page variable)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
+  file(READ "${page}" text)
+  string(REGEX MATCH "```cpp\n([^`]*)```" matched "${text}")
+  if(NOT matched)
+    message(FATAL_ERROR "${page} has no block of C++")
+  endif()
+  set(${variable} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+endfunction()
+
 # tessera_test(<name> SOURCES a_test.cc ... DEPS target ...
 #              [LABEL unit|property|slow] [TIMEOUT seconds])
 #

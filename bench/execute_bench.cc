@@ -1,14 +1,12 @@
-// What a redistribution of several steps costs beside its steps run bare: the
-// collectives and kernels that they come down to, called one by one on memory
-// that is there.
+// What a redistribution of several steps costs beside its collectives, called
+// one by one on memory that is there.
 //
 // Four ranks do both by turns; `ratio` is the median of the redistribution's
-// turns over the sum of the steps' medians.
+// turns over the sum of the collectives' medians.
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -21,16 +19,14 @@
 #include "bench/smoke.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/mesh/topology.h"
-#include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/planner.h"
 #include "tessera/sweep/turns.h"
+#include "tessera/sweep/works.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kRanks = 4;
-
-using Bytes = std::vector<std::byte>;
 
 struct Case {
   const char* tensor;
@@ -48,76 +44,20 @@ Plan PlanOf(const Case& c) {
   return MakePlan(source, source.With(c.target).value(), topology).value();
 }
 
-// A step of one axis that cuts evenly, from one memory to another.
-absl::StatusOr<internal::Work> Bare(const Step& step, LocalRank& rank,
-                                    std::byte* from, std::byte* to) {
-  const TensorView in(from, step.before.LocalMeta(rank.rank));
-  const TensorView out(to, step.after.LocalMeta(rank.rank));
-  const int axis = step.axes.front();
-  const Placement before = step.before.placement(axis);
-  const Placement after = step.after.placement(axis);
-  if (step.kind == StepKind::kSlice) {
-    const int coordinate = (*step.before.mesh().CoordsOf(rank.rank))[axis];
-    const TensorView piece = in.Slice(
-        after.dim(), CeilSplit(in.shape().extent(after.dim()), 2, coordinate));
-    return internal::Work([&rank, out, piece] {
-      return rank.device.kernels().Copy(rank.stream, out, piece);
-    });
-  }
-  TESSERA_ASSIGN_OR_RETURN(
-      Communicator * comm,
-      rank.comms.Get(step.before.mesh(), step.axes, rank.stream));
-  return internal::Work([=, kind = step.kind] {
-    switch (kind) {
-      case StepKind::kAllGather:
-        return comm->AllGather(in, out, before.dim());
-      case StepKind::kReduceScatter:
-        return comm->ReduceScatter(before.op(), in, out, after.dim());
-      case StepKind::kAllReduce:
-        return comm->AllReduce(before.op(), in, out);
-      case StepKind::kAllToAll:
-        return comm->AllToAll(in, after.dim(), {}, out, before.dim(), {});
-      default:
-        return absl::UnimplementedError("no bare form");
-    }
-  });
-}
-
-absl::StatusOr<std::vector<internal::Work>> WorksOf(const Plan& plan,
-                                                    LocalRank& rank) {
-  TESSERA_ASSIGN_OR_RETURN(
-      PreparedPlan made,
-      Prepare(std::make_shared<const Plan>(plan), rank.comms, rank.stream));
-  const auto prepared = std::make_shared<PreparedPlan>(std::move(made));
-  // The source, what lies behind each step, the target, the workspace.
-  const auto memory = std::make_shared<std::vector<Bytes>>();
-  const TensorMeta source = plan.source().LocalMeta(rank.rank);
-  const TensorMeta target = plan.target().LocalMeta(rank.rank);
-  memory->emplace_back(source.num_bytes());
-  for (const Step& step : plan.steps()) {
-    memory->emplace_back(step.after.LocalMeta(rank.rank).num_bytes());
-  }
-  memory->emplace_back(target.num_bytes());
-  memory->emplace_back(prepared->workspace_bytes());
-  std::vector<internal::Work> works = {[=] {
-    Bytes& workspace = memory->back();
-    return prepared->Execute(
-        TensorView(memory->front().data(), source),
-        TensorView((*memory)[memory->size() - 2].data(), target),
-        {workspace.data(), static_cast<int64_t>(workspace.size())});
-  }};
-  for (size_t i = 0; i < plan.steps().size(); ++i) {
-    TESSERA_ASSIGN_OR_RETURN(internal::Work bare,
-                             Bare(plan.steps()[i], rank, (*memory)[i].data(),
-                                  (*memory)[i + 1].data()));
-    works.push_back(std::move(bare));
-  }
+// The redistribution, then its collectives one by one.
+absl::StatusOr<std::vector<internal::Work>> WorksOf(
+    const std::shared_ptr<const Plan>& plan, LocalRank& rank) {
+  TESSERA_ASSIGN_OR_RETURN(internal::Work redistribution,
+                           internal::RedistributionWork(plan, rank));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<internal::Work> works,
+                           internal::BareCollectives(*plan, rank));
+  works.insert(works.begin(), std::move(redistribution));
   return works;
 }
 
 void Execute(benchmark::State& state, const Case& c) {
-  const Plan plan = PlanOf(c);
-  const int64_t bytes = plan.source().meta().num_bytes();
+  const auto plan = std::make_shared<const Plan>(PlanOf(c));
+  const int64_t bytes = plan->source().meta().num_bytes();
   const int turns = static_cast<int>(std::max<int64_t>(21, (1 << 30) / bytes));
   const auto medians = internal::MedianSeconds(
       kRanks, {.count = TurnsOr(std::min(turns, 201))},
@@ -127,7 +67,7 @@ void Execute(benchmark::State& state, const Case& c) {
     return;
   }
   for (auto _ : state) state.SetIterationTime(medians->front());
-  state.SetLabel(plan.ToString());
+  state.SetLabel(plan->ToString());
   state.counters["ratio"] =
       medians->front() /
       std::accumulate(medians->begin() + 1, medians->end(), 0.0);

@@ -29,12 +29,6 @@ void ForEachOfGroup(const Step& step,
   } while (advance());
 }
 
-int64_t GroupSize(const Step& step) {
-  int64_t size = 1;
-  for (int axis : step.axes) size *= step.before.mesh().axis(axis).size;
-  return size;
-}
-
 int64_t ElementsOf(const Box& box) {
   int64_t elements = 1;
   for (const Interval& interval : box) elements *= interval.size();
@@ -43,7 +37,7 @@ int64_t ElementsOf(const Box& box) {
 
 // Every rank sends its piece to every other one.
 int64_t SentInAllGather(const Step& step) {
-  return SaturatingMul(GroupSize(step) - 1, step.before.MostElements());
+  return SaturatingMul(step.group_size() - 1, step.before.MostElements());
 }
 
 // A rank sends all but what it keeps.

@@ -138,6 +138,12 @@ bool Communicates(StepKind kind) {
   return false;
 }
 
+int64_t Step::group_size() const {
+  int64_t size = 1;
+  for (int axis : axes) size *= before.mesh().axis(axis).size;
+  return size;
+}
+
 std::string Step::AxisNames() const {
   return absl::StrJoin(axes, ",", [&](std::string* out, int axis) {
     absl::StrAppend(out, before.mesh().axis(axis).name);

@@ -63,6 +63,8 @@ struct Step {
   int64_t messages = 0;
   int64_t time_ps = 0;  // predicted, picoseconds
 
+  // Ranks that the axes span: the size of the groups of a collective.
+  int64_t group_size() const;
   std::string AxisNames() const;  // "dp" or "dp,tp"
   std::string Name() const;       // "RS(dp)" or "RS(dp,tp)"
   friend bool operator==(const Step&, const Step&) = default;

@@ -359,7 +359,8 @@ class StepProof {
       return Error("want ", bytes, " bytes received, found ",
                    step_.bytes_received);
     }
-    const int64_t messages = Communicates(step_.kind) ? GroupSize() - 1 : 0;
+    const int64_t messages =
+        Communicates(step_.kind) ? step_.group_size() - 1 : 0;
     if (step_.messages != messages) {
       return Error("want ", messages, " messages, found ", step_.messages);
     }
@@ -373,11 +374,12 @@ class StepProof {
         // Others' addends to one's own piece, then everybody else's piece; the
         // first member has the largest.
         const int64_t all = before_.MostElements();
-        const int64_t own = CeilSplit(all, GroupSize(), 0).size();
-        return SaturatingAdd(SaturatingMul(own, GroupSize() - 1), all - own);
+        const int64_t own = CeilSplit(all, step_.group_size(), 0).size();
+        return SaturatingAdd(SaturatingMul(own, step_.group_size() - 1),
+                             all - own);
       }
       case StepKind::kReduceScatter:
-        return SaturatingMul(after_.MostElements(), GroupSize() - 1);
+        return SaturatingMul(after_.MostElements(), step_.group_size() - 1);
       case StepKind::kAllGather:
       case StepKind::kAllToAll:
         return MostJoined();
@@ -395,7 +397,8 @@ class StepProof {
   // have.
   int64_t MostJoined() const {
     const Region largest = after_.LargestRegion();
-    std::vector<int64_t> elements(GroupSize(), 1);  // per member of a group
+    std::vector<int64_t> elements(step_.group_size(),
+                                  1);  // per member of a group
     for (int dim = 0; dim < before_.shape().num_dims(); ++dim) {
       const std::vector<int64_t> most = MostPerMember(dim);
       for (size_t i = 0; i < elements.size(); ++i) {
@@ -411,7 +414,7 @@ class StepProof {
   std::vector<int64_t> MostPerMember(int dim) const {
     const bool is_joined = NamedAxisShards(before_, dim);
     if (!is_joined && !NamedAxisShards(after_, dim)) return {};
-    std::vector<int64_t> most(GroupSize(), 0);
+    std::vector<int64_t> most(step_.group_size(), 0);
     ForEachCoords(mesh_, ShardAxesOfEither(before_, after_, dim),
                   [&](const MeshCoords& coords) {
                     int64_t size = after_.RegionAt(coords).box[dim].size();
@@ -423,13 +426,7 @@ class StepProof {
     return most;
   }
 
-  // The groups that the named axes form: their size, and the place of a rank
-  // in its own.
-  int64_t GroupSize() const {
-    int64_t size = 1;
-    for (int axis : step_.axes) size *= mesh_.axis(axis).size;
-    return size;
-  }
+  // The place of a rank in its group of those that the named axes form.
   int64_t MemberAt(const MeshCoords& coords) const {
     int64_t member = 0;
     for (int axis : step_.axes) {

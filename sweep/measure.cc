@@ -13,10 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
-#include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/planner.h"
-#include "tessera/sweep/bare.h"
 #include "tessera/sweep/turns.h"
+#include "tessera/sweep/works.h"
 
 namespace tessera::internal {
 namespace {
@@ -57,21 +56,6 @@ void Describe(const Plan& plan, SweepRow& row) {
 
 // --- Measuring --------------------------------------------------------------
 
-Work ExecuteWork(std::shared_ptr<PreparedPlan> prepared, int rank) {
-  const Plan& plan = *prepared->plan();
-  const TensorMeta source = plan.source().LocalMeta(rank);
-  const TensorMeta target = plan.target().LocalMeta(rank);
-  const auto from = std::make_shared<Memory>(source.num_bytes());
-  const auto to = std::make_shared<Memory>(target.num_bytes());
-  const auto workspace = std::make_shared<Memory>(prepared->workspace_bytes());
-  return [=] {
-    TESSERA_RETURN_IF_ERROR(prepared->Execute(
-        TensorView(from->data(), source), TensorView(to->data(), target),
-        {workspace->data(), static_cast<int64_t>(workspace->size())}));
-    return prepared->stream().Synchronize();
-  };
-}
-
 // Copies stand in the way of each other as those of a redistribution do.
 Work MemcpyWork(int64_t bytes) {
   const auto from = std::make_shared<Memory>(bytes);
@@ -87,12 +71,8 @@ Work MemcpyWork(int64_t bytes) {
 // The redistribution, the memcpy, and the collectives one by one.
 absl::StatusOr<std::vector<Work>> WorksOf(
     const std::shared_ptr<const Plan>& plan, int64_t bytes, LocalRank& rank) {
-  TESSERA_ASSIGN_OR_RETURN(PreparedPlan prepared,
-                           Prepare(plan, rank.comms, rank.stream));
-  std::vector<Work> works = {
-      ExecuteWork(std::make_shared<PreparedPlan>(std::move(prepared)),
-                  rank.rank),
-      MemcpyWork(bytes)};
+  TESSERA_ASSIGN_OR_RETURN(Work redistribution, RedistributionWork(plan, rank));
+  std::vector<Work> works = {std::move(redistribution), MemcpyWork(bytes)};
   if (!HasBareForm(*plan)) return works;
   TESSERA_ASSIGN_OR_RETURN(const std::vector<Work> bare,
                            BareCollectives(*plan, rank));

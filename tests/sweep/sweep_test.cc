@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tessera/sweep/bare.h"
 #include "tessera/sweep/measure.h"
+#include "tessera/sweep/works.h"
 #include "tests/status_matchers.h"
 
 namespace tessera::testing {

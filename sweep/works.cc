@@ -1,12 +1,14 @@
-#include "tessera/sweep/bare.h"
+#include "tessera/sweep/works.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/redistribute/execute.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera::internal {
@@ -14,16 +16,10 @@ namespace {
 
 using Memory = std::vector<std::byte>;
 
-int64_t GroupSize(const Step& step) {
-  int64_t size = 1;
-  for (int axis : step.axes) size *= step.before.mesh().axis(axis).size;
-  return size;
-}
-
 // Whether the axes of a step cut its dim into equal pieces of the `whole`.
 bool CutsEvenly(const Step& step, const Placement& shard, const Layout& whole) {
   const int64_t extent = whole.LargestRegion().box[shard.dim()].size();
-  return extent % GroupSize(step) == 0;
+  return extent % step.group_size() == 0;
 }
 
 // A cut over several axes is nested, and the pieces are those of one over the
@@ -71,6 +67,24 @@ absl::StatusOr<Work> BareCollective(const Step& step, LocalRank& rank) {
 }
 
 }  // namespace
+
+absl::StatusOr<Work> RedistributionWork(std::shared_ptr<const Plan> plan,
+                                        LocalRank& rank) {
+  const TensorMeta source = plan->source().LocalMeta(rank.rank);
+  const TensorMeta target = plan->target().LocalMeta(rank.rank);
+  TESSERA_ASSIGN_OR_RETURN(PreparedPlan made,
+                           Prepare(std::move(plan), rank.comms, rank.stream));
+  const auto prepared = std::make_shared<PreparedPlan>(std::move(made));
+  const auto from = std::make_shared<Memory>(source.num_bytes());
+  const auto to = std::make_shared<Memory>(target.num_bytes());
+  const auto workspace = std::make_shared<Memory>(prepared->workspace_bytes());
+  return [=] {
+    TESSERA_RETURN_IF_ERROR(prepared->Execute(
+        TensorView(from->data(), source), TensorView(to->data(), target),
+        {workspace->data(), static_cast<int64_t>(workspace->size())}));
+    return prepared->stream().Synchronize();
+  };
+}
 
 bool HasBareForm(const Plan& plan) {
   return plan.launches() > 0 &&

@@ -1,6 +1,7 @@
-#ifndef TESSERA_SWEEP_BARE_H_
-#define TESSERA_SWEEP_BARE_H_
+#ifndef TESSERA_SWEEP_WORKS_H_
+#define TESSERA_SWEEP_WORKS_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,6 +10,12 @@
 #include "tessera/sweep/turns.h"
 
 namespace tessera::internal {
+
+// Executes the plan, between memory of its own; returns once it is done.
+// COLLECTIVE over the plan's mesh, as is what it does. ERRORS: those of
+// Prepare. LIFETIME: the rank outlives it.
+absl::StatusOr<Work> RedistributionWork(std::shared_ptr<const Plan> plan,
+                                        LocalRank& rank);
 
 // True if the plan communicates, in nothing but collectives that cut evenly or
 // go over one axis.
@@ -22,4 +29,4 @@ absl::StatusOr<std::vector<Work>> BareCollectives(const Plan& plan,
 
 }  // namespace tessera::internal
 
-#endif  // TESSERA_SWEEP_BARE_H_
+#endif  // TESSERA_SWEEP_WORKS_H_

@@ -85,11 +85,32 @@ absl::Status CheckLayout(const DeviceMesh& mesh, const Options& options,
   return absl::OkStatus();
 }
 
+// A tensor of one granule may be cut any way: no part ends inside.
+absl::Status CheckGranules(const BufferGroup::Tensor& tensor) {
+  const Layout& layout = tensor.layout;
+  const Shape& shape = layout.shape();
+  const int first = tensor.granularity.FirstWholeDim(shape);
+  if (first == 0) return absl::OkStatus();
+  for (int dim = first; dim < shape.num_dims(); ++dim) {
+    int64_t parts = 1;
+    for (int axis : layout.ShardAxes(dim)) {
+      parts *= layout.mesh().axis(axis).size;
+    }
+    if (shape.extent(dim) % parts == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dbuffer: want equal granules ('", tensor.granularity.ToString(),
+        "') on every rank, found dim ", dim, " of ", shape.ToString(),
+        " cut in ", parts, " unequal parts"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTensors(const DeviceMesh& mesh, const Options& options,
                           absl::Span<const BufferGroup::Tensor> tensors) {
   for (const BufferGroup::Tensor& tensor : tensors) {
-    const absl::Status status = CheckLayout(
+    absl::Status status = CheckLayout(
         mesh, options, tensors.front().layout.dtype(), tensor.layout);
+    status.Update(CheckGranules(tensor));
     if (!status.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(status.message(), " in tensor '", tensor.name, "'"));
@@ -106,8 +127,8 @@ absl::StatusOr<std::shared_ptr<const BufferGroup>> BufferGroup::Create(
   TESSERA_RETURN_IF_ERROR(CheckTensors(mesh, options, tensors));
   std::vector<FlatLayout::Tensor> largest;
   for (const Tensor& tensor : tensors) {
-    largest.push_back(
-        {tensor.name, tensor.layout.LargestRegion().LocalShape()});
+    largest.push_back({tensor.name, tensor.layout.LargestRegion().LocalShape(),
+                       tensor.granularity});
   }
   int64_t parts = 1;
   for (int i = 0; i < options.num_flat_axes; ++i) {

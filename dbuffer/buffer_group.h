@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "tessera/dbuffer/buffer_placement.h"
 #include "tessera/dbuffer/flat_layout.h"
+#include "tessera/dbuffer/granularity.h"
 #include "tessera/mesh/device_mesh.h"
 #include "tessera/placement/layout.h"
 #include "tessera/tensor/dtype.h"
@@ -33,6 +34,8 @@ class BufferGroup {
   struct Tensor {
     std::string name;
     Layout layout;
+    // Of the largest local shape over the other axes.
+    Granularity granularity = {};
   };
 
   struct Options {
@@ -52,8 +55,9 @@ class BufferGroup {
   // ERRORS: InvalidArgument for axes outside the mesh or repeated, a cut order
   // that is not a permutation, num_flat_axes out of range; for a tensor, by
   // name, that is on another mesh, has a dtype unlike the first one's, is not
-  // R along a data-parallel axis or is Partial or ragged along another; and
-  // those of FlatLayout.
+  // R along a data-parallel axis, is Partial or ragged along another, or has
+  // granules that differ between ranks, as another axis cuts a dim that they
+  // span in unequal parts; and those of FlatLayout.
   static absl::StatusOr<std::shared_ptr<const BufferGroup>> Create(
       DeviceMesh mesh, std::vector<Tensor> tensors, Options options);
 

@@ -322,7 +322,7 @@ absl::Status DBuffer::FillZero(Stream& stream) {
 
 absl::Status DBuffer::FillPadding(Stream& stream) {
   int64_t begin = range_.begin;
-  for (int i = 0; i < group_->num_tensors(); ++i) {
+  for (int i : group_->flat_layout().memory_order()) {
     const Interval stretch = TensorStretch(i);
     TESSERA_RETURN_IF_ERROR(Fill({begin, stretch.begin}, 0.0, stream));
     begin = stretch.end;

@@ -336,7 +336,6 @@ TEST(BufferGroupTensorLayoutTest, IsTrueWithoutOtherAxes) {
             mesh,
             {Make("w", "f32[9,7] [R, R]", mesh),
              Make("scalar", "f32[] [R, R]", mesh),
-             Make("none", "f32[0,3] [R, R]", mesh),
              Make("v", "f32[50] [R, R]", mesh)},
             {.axes = {0, 1}, .cut_order = cut_order, .num_flat_axes = 2}));
     ExpectTrueLayoutsOf(*group);
@@ -371,14 +370,50 @@ TEST(BufferGroupTensorLayoutTest, KeepsTheTensorsOwnCuttingOrder) {
   ExpectTrueLayoutsOf(*group);
 }
 
-TEST(BufferGroupTensorLayoutTest, IsDefinedWhereNothingHasElements) {
-  const DeviceMesh mesh = Mesh("dp=4");
-  ASSERT_OK_AND_ASSIGN(
-      const GroupPtr group,
-      BufferGroup::Create(mesh, {Make("none", "f32[0] [R]", mesh)},
-                          {.axes = {0}, .num_flat_axes = 1}));
-  EXPECT_EQ(group->RangeSize(Parse("[Flat]")), 0);
+// Parts end between rows, whichever rank's: the cut is the same for all.
+TEST(BufferGroupTensorLayoutTest, CutsNoRowOfAnyRank) {
+  const DeviceMesh mesh = Mesh("dp=3,tp=2");
+  BufferGroup::Tensor rows = Make("rows", "f32[7,20] [R, S(0)]", mesh);
+  rows.granularity = Granularity::Row();
+  BufferGroup::Tensor columns = Make("columns", "f32[9,8] [R, S(1)]", mesh);
+  columns.granularity = *Granularity::Rows(2);
+  BufferGroup::Tensor inner = Make("inner", "f32[3,5,4] [R, S(1)]", mesh);
+  inner.granularity = Granularity::InnerRow();
+  ASSERT_OK_AND_ASSIGN(const GroupPtr group,
+                       BufferGroup::Create(mesh, {rows, columns, inner},
+                                           {.axes = {0}, .num_flat_axes = 1}));
   ExpectTrueLayoutsOf(*group);
+  const int64_t granules[] = {20, 8, 4};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_OK_AND_ASSIGN(const Layout layout,
+                         group->TensorLayout(i, DType::kF32, Parse("[Flat]")));
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      const Region region = layout.RegionOf(rank);
+      if (region.num_elements() == 0) continue;
+      EXPECT_EQ(region.flat->begin % granules[i], 0) << i << " " << rank;
+    }
+  }
+}
+
+TEST(BufferGroupTensorLayoutTest, RejectsGranulesThatDifferBetweenRanks) {
+  const DeviceMesh mesh = Mesh("dp=3,tp=2");
+  const auto create = [&](absl::string_view layout, Granularity granularity) {
+    BufferGroup::Tensor tensor = Make("w", layout, mesh);
+    tensor.granularity = granularity;
+    return BufferGroup::Create(mesh, {tensor},
+                               {.axes = {0}, .num_flat_axes = 1})
+        .status();
+  };
+  EXPECT_THAT(create("f32[8,5] [R, S(1)]", Granularity::Row()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("'w'"), HasSubstr("dim 1 of [8,5]"),
+                             HasSubstr("in 2 unequal parts"))));
+  EXPECT_OK(create("f32[8,5] [R, S(1)]", Granularity::Element()));
+  EXPECT_OK(create("f32[7,5] [R, S(0)]", Granularity::Row()));
+  EXPECT_OK(create("f32[7,5,3] [R, S(1)]", Granularity::InnerRow()));
+  EXPECT_FALSE(create("f32[7,4,3] [R, S(2)]", Granularity::InnerRow()).ok());
+  // One granule is never cut.
+  EXPECT_OK(create("f32[7] [R, S(0)]", Granularity::InnerRow()));
 }
 
 }  // namespace

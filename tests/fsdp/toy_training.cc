@@ -134,10 +134,9 @@ std::string ToyRun::ToString() const {
 }
 
 std::vector<ToyUnit> DefaultToyUnits() {
-  return {
-      {"root", -1, {{"embedding", {5, 3}}, {"norm", {3}}}},
-      {"block0", 0, {{"weight", {7, 11}}, {"bias", {7}}}},
-      {"block1", 0, {{"weight", {13, 9}}, {"bias", {1}}, {"none", {0, 4}}}}};
+  return {{"root", -1, {{"embedding", {5, 3}}, {"norm", {3}}}},
+          {"block0", 0, {{"weight", {7, 11}}, {"bias", {7}}}},
+          {"block1", 0, {{"weight", {13, 9}}, {"bias", {1}}}}};
 }
 
 double InitialWeight(int unit, int parameter, int64_t element) {

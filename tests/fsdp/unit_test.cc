@@ -222,34 +222,13 @@ TEST_F(UnitTest, UnitsMayOwnNoParameters) {
   EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
 }
 
-// Units of which every parameter, or every trainable one, has no elements.
-TEST_F(UnitTest, ParametersMayHaveNoElements) {
-  for (const char* strategy : {"ddp", "fsdp", "hsdp", "zero1"}) {
-    SCOPED_TRACE(strategy);
-    context_.reset();
-    FsdpOptions options;
-    options.mesh = *DeviceMesh::Parse("dp=1");
-    options.placements = *PlacementsFor(strategy, 1);
-    context_ = *Context::Create(options, *communicator_, *stream_);
-    const TensorMeta none = *TensorMeta::Create(DType::kF32, {0, 4});
-    UnitBuilder builder = context_->NewUnit("empty");
-    builder.Add("none", none);
-    builder.Add("frozen", Meta(), {.requires_grad = false});
-    ASSERT_OK_AND_ASSIGN(Unit * unit, builder.Build());
-    ASSERT_OK(context_->Prepare());
-    for (const bool asks : {true, false}) {
-      unit->BeforeForward();
-      EXPECT_EQ(unit->weight(0)->num_elements(), 0);
-      unit->AfterForward();
-      unit->BeforeBackward();
-      if (asks) {
-        EXPECT_OK(unit->grad(0, GradientWrite::kAccumulate));
-      }
-      unit->AfterBackward();
-      EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
-      EXPECT_OK(context_->ZeroGradients(ZeroGrad::kRelease));
-    }
-  }
+TEST_F(UnitTest, RejectsAParameterWithoutElements) {
+  UnitBuilder builder = context_->NewUnit("empty");
+  builder.Add("w", Meta());
+  builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
+  EXPECT_THAT(builder.Build(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("'empty'"), HasSubstr("'none' [0,4]"))));
 }
 
 // Wrong order of hooks: what is done, and what the sticky error says.

@@ -90,7 +90,7 @@ TEST(FlatPackingTest, IsOptimalInSmallWorlds) {
 
 // Of up to six tensors every order is tried.
 TEST(FlatPackingTest, IsOptimalForAFewTensors) {
-  for (uint32_t seed = 1; seed <= 150; ++seed) {
+  for (uint32_t seed = 1; seed <= 600; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 random(seed);
     const auto pick = [&](int low, int high) {
@@ -118,7 +118,7 @@ TEST(FlatPackingTest, IsOptimalForAFewTensors) {
 // The rule of multiples of all granules is always open, and so is list order.
 TEST(FlatPackingTest, IsNeverWorseThanSimpleRules) {
   constexpr int64_t kGranules[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 40};
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 random(seed);
     const auto pick = [&](int low, int high) {

@@ -13,19 +13,22 @@
 #include "tessera/comm/comm_set.h"
 #include "tessera/dbuffer/buffer_group.h"
 #include "tessera/dbuffer/buffer_placement.h"
+#include "tessera/dbuffer/dbuffer_state.h"
+#include "tessera/dbuffer/dbuffer_tensor.h"
 #include "tessera/device/device.h"
-#include "tessera/redistribute/sharded_tensor.h"
 #include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
 
 // The tensors of a group in one flat local buffer, as one rank has them.
 //
-//   TESSERA_ASSIGN_OR_RETURN(auto group, BufferGroup::Create(mesh, tensors,
-//   options)); TESSERA_ASSIGN_OR_RETURN(BufferPlacements partial,
-//                    ParseBufferPlacements("[P(sum), P(sum)]"));
-//   TESSERA_ASSIGN_OR_RETURN(DBuffer grads, DBuffer::Allocate(group, partial,
-//       DType::kF32, rank, device, "grads", stream));
+//   TESSERA_ASSIGN_OR_RETURN(auto group,
+//                            BufferGroup::Create(mesh, tensors, options));
+//   TESSERA_ASSIGN_OR_RETURN(BufferPlacements partial,
+//                            ParseBufferPlacements("[P(sum), P(sum)]"));
+//   TESSERA_ASSIGN_OR_RETURN(
+//       DBuffer grads, DBuffer::Allocate(group, partial, DType::kF32, rank,
+//                                        device, "grads", stream));
 //   grads.ConvertTo(*ParseBufferPlacements("[P(sum), Flat]"), comms, stream);
 //
 // The memory covers a stretch of the group's flat layout, capacity(); the
@@ -39,6 +42,8 @@ namespace tessera {
 //
 // Collectives run on the flat memory itself, nothing is packed. Move-only; one
 // call at a time. LIFETIME: the device, and memory that was lent, outlive it.
+//
+// ERRORS: FailedPrecondition, from what needs memory, while that is released.
 class DBuffer {
  public:
   // Memory for what `placements` says `rank` holds, filled with zeros on
@@ -62,47 +67,66 @@ class DBuffer {
                           absl::Span<const BufferPlacement> placements,
                           DType dtype);
 
-  const BufferGroup& group() const { return *group_; }
-  DType dtype() const { return dtype_; }
-  absl::Span<const BufferPlacement> placements() const { return placements_; }
-  int rank() const { return rank_; }
-  Interval capacity() const { return capacity_; }
-  Interval range() const { return range_; }
+  const BufferGroup& group() const { return *state_->group; }
+  DType dtype() const { return state_->dtype; }
+  absl::Span<const BufferPlacement> placements() const {
+    return state_->placements;
+  }
+  int rank() const { return state_->rank; }
+  Interval capacity() const { return state_->capacity; }
+  Interval range() const { return state_->range; }
 
-  // What is held now, flat: range().size() elements.
+  // What is held now, flat: range().size() elements, without memory while that
+  // is released.
   TensorView local() const;
 
-  // This rank's part of tensor i, flat and possibly empty, and the layout that
-  // it is the local piece of: TensorLayout(i).LocalMeta(rank) flattened.
+  // Tensor i, for as long as the buffer lives and whatever becomes of it.
+  DBufferTensor Tensor(int i) const;
+  // What Tensor(i) says now: its layout; its memory, flat and possibly empty.
   absl::StatusOr<Layout> TensorLayout(int i) const;
   TensorView TensorPiece(int i) const;
-  // Both, as a borrowed sharded tensor; with its dims where no axis is Flat.
-  absl::StatusOr<ShardedTensor> Tensor(int i) const;
   // Tensor i with its dims. REQUIRES: no axis is Flat.
   TensorView WholeTensor(int i) const;
 
-  // In place: makes the placements `target`. What becomes Flat is reduced
-  // (from P) or cut (from R) first, in cut order; then P becomes R, in cut
-  // order; then what was Flat is gathered, or filled around with identities
-  // (to P(sum)), in reverse cut order; R becomes P(sum) by keeping the value
-  // at coordinate 0 and identities (-0.0) elsewhere. One mesh axis at a time,
-  // never flattened, so bits depend on nothing but this order.
-  // COLLECTIVE over every axis whose placement changes between P or Flat and
-  // another by communication.
+  // In place: makes the placements `target`, which may be any that the group
+  // allows. One mesh axis at a time, never flattened:
+  //
+  //   1. what becomes Flat is reduced (from P) or cut (from R), in cut order;
+  //   2. what is P and becomes R or another P is reduced, in cut order; from
+  //      P(sum) to P(avg) and back it is scaled instead;
+  //   3. what was Flat is gathered, in reverse cut order; to become P(sum) it
+  //      is filled around with identities (-0.0) instead;
+  //   4. what is R by now and becomes P(op) is left as it is at coordinate 0,
+  //      and elsewhere filled with identities for sum and product, left as it
+  //      is for the others.
+  //
+  // So bits depend on nothing but this order.
+  // COLLECTIVE over every axis that is reduced or gathered.
   // ERRORS: InvalidArgument, with nothing changed, for placements the group
-  // rejects, a target range outside capacity(), a change between two ops or
-  // from R or Flat to P(op) of another op than sum, or communicators of
-  // another rank; those of Communicator and Stream, with the content lost.
+  // rejects, a target range outside capacity(), P(avg) of integers, or
+  // communicators of another rank; those of Communicator and Stream, with the
+  // content lost.
   absl::Status ConvertTo(BufferPlacements target, CommSet& comms,
                          Stream& stream);
 
   // Gives `target` this buffer's content in target's placements and memory;
   // this buffer stays as it is. Same group, dtype and rank; the memories do
-  // not overlap. A gather sends straight from one memory into the other; where
-  // none comes first, what both hold is copied. From P only to what needs no
-  // reduction: reduce in place first. Order, COLLECTIVE and ERRORS as
-  // ConvertTo.
+  // not overlap. The first collective sends straight from one memory into the
+  // other; where there is none, what both hold is copied.
+  // Order, COLLECTIVE and ERRORS as ConvertTo.
+  // COST: where two or more axes go from P to Flat and the target has no room
+  // for what the first one leaves, that much memory of the stream's device,
+  // under the tag "workspace"; ResourceExhausted where there is none.
   absl::Status CopyTo(DBuffer& target, CommSet& comms, Stream& stream) const;
+
+  // The same, into a new buffer on the stream's device.
+  absl::StatusOr<DBuffer> Copy(BufferPlacements target, absl::string_view tag,
+                               CommSet& comms, Stream& stream) const;
+
+  // Gives `target` this buffer's content in target's dtype, as Kernels::Cast
+  // does. Same group and rank; target's placements are this one's, but may be
+  // Flat where this is R. ERRORS: InvalidArgument, naming the axis.
+  absl::Status CastTo(DBuffer& target, Stream& stream) const;
 
   // Says that the memory holds `placements` now, without touching it: whoever
   // wrote it there says so. ERRORS: InvalidArgument as in ConvertTo.
@@ -113,53 +137,37 @@ class DBuffer {
   // Zeros in what belongs to no tensor of this rank.
   absl::Status FillPadding(Stream& stream);
 
-  // Frees owned memory in the order of `stream`; the buffer is then empty and
-  // may only be destroyed or assigned.
-  void ResetAfter(Stream& stream);
+  // Gives owned memory back, in the order of `stream`, or forgets what was
+  // lent. Group, placements and capacity stay, and so do the objects that
+  // Tensor gave. No effect where it is released.
+  void Release(Stream& stream);
+  bool has_memory() const { return state_->memory != nullptr; }
+  // Memory for capacity() once more: new and filled with zeros; or of the
+  // caller's, as in Wrap, with what is there.
+  // ERRORS: FailedPrecondition where there is memory; as Allocate and Wrap.
+  absl::Status Restore(Device& device, absl::string_view tag, Stream& stream);
+  absl::Status Restore(void* memory, int64_t bytes);
 
  private:
+  explicit DBuffer(std::shared_ptr<internal::DBufferState> state)
+      : state_(std::move(state)) {}
+
+  // A buffer that has no memory yet.
+  static absl::StatusOr<DBuffer> Described(
+      std::shared_ptr<const BufferGroup> group, BufferPlacements placements,
+      DType dtype, int rank);
+  absl::Status AllocateMemory(Device& device, absl::string_view tag);
+
+  int64_t CapacityBytes() const;
+  absl::Status CheckMemory() const;
+  absl::Status CheckReleased() const;
   // OK if the memory covers `range`, which `placements` asks for.
   absl::Status CheckFits(absl::Span<const BufferPlacement> placements,
                          Interval range) const;
-
-  struct Change {
-    int axis;
-    BufferPlacement from;
-    BufferPlacement to;
-  };
-
-  DBuffer(std::shared_ptr<const BufferGroup> group, BufferPlacements placements,
-          DType dtype, int rank, Interval capacity, void* memory,
-          Buffer storage);
-
-  // A stretch of the flat layout. REQUIRES: it is inside capacity().
-  TensorView View(Interval stretch) const;
-  // The stretch that TensorPiece(i) views, inside range().
-  Interval TensorStretch(int i) const;
-
   absl::Status CheckLikeTarget(const DBuffer& target) const;
-  // The changes that lead to `target`, in ConvertTo's order.
-  std::vector<Change> ChangesTo(absl::Span<const BufferPlacement> target) const;
-  // Makes one change in this buffer's memory. `held` is what range() covers,
-  // here or, for a gather, elsewhere.
-  absl::Status Apply(const Change& change, const TensorView& held,
-                     CommSet& comms, Stream& stream);
-  absl::Status Communicate(const Change& change, const TensorView& send,
-                           const TensorView& recv, CommSet& comms,
-                           Stream& stream) const;
-  // Makes range() the one part of a sum over next_range that is not identities.
-  absl::Status FillIdentities(const Change& change, Interval next_range,
-                              Stream& stream) const;
-  absl::Status Fill(Interval stretch, double value, Stream& stream) const;
 
-  std::shared_ptr<const BufferGroup> group_;
-  BufferPlacements placements_;
-  DType dtype_;
-  int rank_;
-  Interval capacity_;
-  Interval range_;
-  void* memory_;
-  Buffer storage_;  // empty where the memory is lent
+  // Shared with nobody, but watched by the tensors.
+  std::shared_ptr<internal::DBufferState> state_;
 };
 
 }  // namespace tessera

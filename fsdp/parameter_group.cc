@@ -114,12 +114,7 @@ absl::Status ParameterGroup::RefreshModelWeight(CommSet& comms,
   if (main_is_finer) {
     TESSERA_RETURN_IF_ERROR(model_weight_->Declare(spec_.placements.optimizer));
   }
-  const Interval range = model_weight_->range();
-  const int64_t origin = main_weight_->range().begin;
-  TESSERA_RETURN_IF_ERROR(stream.device().kernels().Cast(
-      stream, model_weight_->local(),
-      main_weight_->local().Slice(0,
-                                  {range.begin - origin, range.end - origin})));
+  TESSERA_RETURN_IF_ERROR(main_weight_->CastTo(*model_weight_, stream));
   return model_weight_->ConvertTo(spec_.placements.parameter, comms, stream);
 }
 
@@ -199,7 +194,7 @@ absl::Status ParameterGroup::ZeroGradient(bool release, Stream& stream) {
   gradient_state_ = GradientState::kNone;
   if (!main_grad_.has_value()) return absl::OkStatus();
   if (release) {
-    main_grad_->ResetAfter(stream);
+    main_grad_->Release(stream);
     main_grad_.reset();
     return absl::OkStatus();
   }
@@ -212,11 +207,11 @@ absl::StatusOr<ShardedTensor> ParameterGroup::MainGradient(int i) const {
     return absl::FailedPreconditionError(
         "has no main gradient: none was written since it was released");
   }
-  return main_grad_->Tensor(i);
+  return main_grad_->Tensor(i).Sharded();
 }
 
 absl::StatusOr<ShardedTensor> ParameterGroup::MainWeight(int i) const {
-  return main_weight_->Tensor(i);
+  return main_weight_->Tensor(i).Sharded();
 }
 
 }  // namespace tessera::internal

@@ -42,23 +42,17 @@ GroupPrices::GroupPrices(const LinkTiers& tiers, absl::Span<const int> members,
       members_(members),
       rank_(rank),
       tiers_(tiers.num_tiers()) {
+  for (size_t tier = 0; tier < tiers_.size(); ++tier) {
+    tiers_[tier].rate =
+        Rate(tiers.link(static_cast<int>(tier)).bytes_per_second);
+  }
   const MeshCoords own = CoordsOf(rank);
-  std::vector<bool> is_crossed(tiers_.size(), false);
   for (int member = 0; member < size(); ++member) {
     if (member == rank) continue;
-    const MeshCoords other = CoordsOf(member);
-    ++tiers_[tiers.Between(own, other)].messages;
-    for (size_t axis = 0; axis < own.size(); ++axis) {
-      if (own[axis] != other[axis]) is_crossed[tiers.TierOf(axis)] = true;
-    }
-  }
-  // Messages over slow links may cross fast ones, too.
-  int64_t latency_ps = 0;
-  for (int tier = tiers.num_tiers() - 1; tier >= 0; --tier) {
-    const Link& link = tiers.link(tier);
-    if (is_crossed[tier]) latency_ps = std::max(latency_ps, link.latency_ps);
-    tiers_[tier].latency_ps = latency_ps;
-    tiers_[tier].rate = Rate(link.bytes_per_second);
+    const LinkTiers::Path path = tiers.Between(own, CoordsOf(member));
+    Tier& tier = tiers_[path.tier];
+    ++tier.messages;
+    tier.latency_ps = std::max(tier.latency_ps, path.latency_ps);
   }
 }
 
@@ -81,10 +75,7 @@ int64_t GroupPrices::TimeOf(absl::Span<const Collective> calls) const {
   for (const auto& [kind, load] : loads) {
     time = SaturatingAdd(time, TimeOf(load));
   }
-  // Both directions at once.
-  return SaturatingAdd(time,
-                       std::max(TimeOfMessages(calls, &Collective::sends),
-                                TimeOfMessages(calls, &Collective::recvs)));
+  return SaturatingAdd(time, TimeOfMessages(calls));
 }
 
 GroupPrices::Load GroupPrices::LoadOf(const Collective& call) const {
@@ -141,26 +132,21 @@ int64_t GroupPrices::TimeOf(const Load& load) const {
   return time.picoseconds();
 }
 
-int64_t GroupPrices::TimeOfMessages(
-    absl::Span<const Collective> calls,
-    absl::Span<const Transfer> Collective::*side) const {
-  std::vector<int64_t> messages(tiers_.size(), 0);
+int64_t GroupPrices::TimeOfMessages(absl::Span<const Collective> calls) const {
   std::vector<int64_t> bytes(tiers_.size(), 0);
   const MeshCoords own = CoordsOf(rank_);
+  int64_t time = 0;
   for (const Collective& call : calls) {
-    for (const Transfer& transfer : call.*side) {
+    for (const Transfer& transfer : call.recvs) {
       if (transfer.peer == rank_) continue;
-      const int tier = link_tiers_.Between(own, CoordsOf(transfer.peer));
-      ++messages[tier];
-      bytes[tier] += transfer.view.num_bytes();
+      const LinkTiers::Path path =
+          link_tiers_.Between(own, CoordsOf(transfer.peer));
+      time = SaturatingAdd(time, path.latency_ps);
+      bytes[path.tier] += transfer.view.num_bytes();
     }
   }
-  int64_t time = 0;
   for (size_t tier = 0; tier < tiers_.size(); ++tier) {
-    time = SaturatingAdd(
-        time,
-        SaturatingAdd(SaturatingMul(messages[tier], tiers_[tier].latency_ps),
-                      tiers_[tier].rate.TimeFor(bytes[tier])));
+    time = SaturatingAdd(time, tiers_[tier].rate.TimeFor(bytes[tier]));
   }
   return time;
 }

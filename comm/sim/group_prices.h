@@ -28,8 +28,8 @@ class GroupPrices {
   using Load = CollectiveTime::Load;
   // The links of one tier.
   struct Tier {
-    int64_t messages = 0;  // from this member to the others, one to each
-    int64_t latency_ps = 0;
+    int64_t messages = 0;    // from this member to the others, one to each
+    int64_t latency_ps = 0;  // the highest of a message
     Rate rate;
   };
 
@@ -38,9 +38,8 @@ class GroupPrices {
   // What a member receives in a call that is no send_recv.
   Load LoadOf(const Collective& call) const;
   int64_t TimeOf(const Load& load) const;
-  // Of the messages of send_recv calls, all sent or all received.
-  int64_t TimeOfMessages(absl::Span<const Collective> calls,
-                         absl::Span<const Transfer> Collective::*side) const;
+  // Of the messages that the member receives in send_recv calls.
+  int64_t TimeOfMessages(absl::Span<const Collective> calls) const;
 
   const LinkTiers& link_tiers_;
   const absl::Span<const int> members_;

@@ -23,12 +23,16 @@ LinkTiers::LinkTiers(DeviceMesh mesh, const Topology& topology)
   }
 }
 
-int LinkTiers::Between(const MeshCoords& a, const MeshCoords& b) const {
-  int tier = num_tiers();
+LinkTiers::Path LinkTiers::Between(const MeshCoords& a,
+                                   const MeshCoords& b) const {
+  Path path = {.tier = num_tiers()};
   for (size_t axis = 0; axis < a.size(); ++axis) {
-    if (a[axis] != b[axis]) tier = std::min(tier, tiers_[axis]);
+    if (a[axis] == b[axis]) continue;
+    const int tier = tiers_[axis];
+    path.tier = std::min(path.tier, tier);
+    path.latency_ps = std::max(path.latency_ps, links_[tier].latency_ps);
   }
-  return tier;
+  return path;
 }
 
 }  // namespace tessera::internal

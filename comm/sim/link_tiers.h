@@ -19,11 +19,15 @@ class LinkTiers {
   int64_t launch_ps() const { return launch_ps_; }
   int num_tiers() const { return static_cast<int>(links_.size()); }
   const Link& link(int tier) const { return links_[tier]; }
-  int TierOf(int axis) const { return tiers_[axis]; }
 
-  // The tier that a message between ranks at these coordinates costs: the
-  // slowest of the axes along which they differ; num_tiers() where they do not.
-  int Between(const MeshCoords& a, const MeshCoords& b) const;
+  // What a message goes over: the slowest tier of the axes along which its ends
+  // differ, and the highest latency.
+  struct Path {
+    int tier = 0;
+    int64_t latency_ps = 0;
+  };
+  // REQUIRES: other coordinates.
+  Path Between(const MeshCoords& a, const MeshCoords& b) const;
 
  private:
   const DeviceMesh mesh_;

@@ -52,18 +52,20 @@ class LinkTiers;
 //   barrier         0                        n-1       n-1     0
 //   send_recv       (a)                      (a)       (a)     (a)
 //
-//   (a)  the messages that this rank sends to others, or those that it
-//        receives, whichever take longer: a hop and its bytes each
+//   (a)  the messages that this rank receives from others: a hop and its bytes
+//        each. Sending goes on meanwhile and takes no time of its own.
 //
 // all_reduce rounds to whole elements. A message costs the link of the slowest
 // mesh axis along which its ends differ; axes are slower by bandwidth, then by
-// latency. Should a faster axis along which members of the group differ have a
-// higher latency, then this counts. In a group over axes with different links
-// bytes are shared out to the messages, the most expensive ones first, none
-// larger than the largest. Calls of one kind in one launch have the bytes of
-// all and the messages of one; several kinds follow each other. These are the
-// prices that planned steps have where pieces are even. Collectives on
-// different streams do not slow each other down.
+// latency. Should a faster axis along which they differ have a higher latency,
+// then this counts. In a group over axes with different links the messages of a
+// collective go from this rank to each other one; bytes are shared out to them,
+// the most expensive ones first, none larger than the largest, and those over
+// equal links have the highest latency of any. Calls of one kind in one launch
+// have the bytes of all and the messages of one; several kinds follow each
+// other. These are the prices of planned steps where pieces are even, for an
+// exchange the most over ranks. Collectives on different streams do not slow
+// each other down.
 //
 // Value type; thread-safe.
 class SimWorld {

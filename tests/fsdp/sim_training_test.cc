@@ -259,7 +259,7 @@ TEST(SimLargeTrainingTest, KeepsLittleOfManyRanks) {
             (CommCounter{2 * kUnits, 2 * (elements - elements / kRanks) * 2}));
   ExpectPlannedMemory(training);
   const struct mallinfo2 heap = mallinfo2();
-  EXPECT_LT(heap.uordblks + heap.hblkhd, size_t{64} << 20);
+  EXPECT_LT(heap.uordblks + heap.hblkhd, size_t{32} << 20);
 }
 
 }  // namespace

@@ -52,10 +52,8 @@ Communicator* CommSet::Find(const Group& group, const Stream* stream) const {
   return nullptr;
 }
 
-absl::StatusOr<CommSet::Group> CommSet::SliceOf(
-    const DeviceMesh& mesh, absl::Span<const int> axes) const {
-  TESSERA_ASSIGN_OR_RETURN(const DeviceMesh slice, mesh.Slice(axes, rank()));
-  return Group{JoinNames(slice), RanksOf(slice)};
+CommSet::Group CommSet::GroupOf(const DeviceMesh& slice) {
+  return {JoinNames(slice), RanksOf(slice)};
 }
 
 absl::StatusOr<Communicator*> CommSet::FindOrMake(Group group, Stream& stream) {
@@ -78,8 +76,14 @@ absl::StatusOr<Communicator*> CommSet::FindOrMake(Group group, Stream& stream) {
 absl::StatusOr<Communicator*> CommSet::Get(const DeviceMesh& mesh,
                                            absl::Span<const int> axes,
                                            Stream& stream) {
-  TESSERA_ASSIGN_OR_RETURN(Group slice, SliceOf(mesh, axes));
-  return FindOrMake(std::move(slice), stream);
+  TESSERA_ASSIGN_OR_RETURN(const DeviceMesh slice, mesh.Slice(axes, rank()));
+  const std::pair<DeviceMesh, const Stream*> key(slice, &stream);
+  const auto found = found_.find(key);
+  if (found != found_.end()) return found->second;
+  TESSERA_ASSIGN_OR_RETURN(Communicator* const communicator,
+                           FindOrMake(GroupOf(slice), stream));
+  found_.emplace(key, communicator);
+  return communicator;
 }
 
 absl::StatusOr<Communicator*> CommSet::GetUnion(
@@ -128,7 +132,8 @@ absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
 
 absl::Status CommSet::Lend(const DeviceMesh& mesh, absl::Span<const int> axes,
                            Communicator& communicator) {
-  TESSERA_ASSIGN_OR_RETURN(Group slice, SliceOf(mesh, axes));
+  TESSERA_ASSIGN_OR_RETURN(const DeviceMesh ranks, mesh.Slice(axes, rank()));
+  Group slice = GroupOf(ranks);
   const std::string where = absl::StrCat("axes '", slice.name, "' of mesh ",
                                          mesh.ToString(), " on rank ", rank());
   if (communicator.members() != absl::MakeConstSpan(slice.members)) {

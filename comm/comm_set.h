@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -74,9 +76,8 @@ class CommSet {
     std::unique_ptr<Communicator> owned;  // null where lent
   };
 
-  // The group that this rank forms along some axes of a mesh.
-  absl::StatusOr<Group> SliceOf(const DeviceMesh& mesh,
-                                absl::Span<const int> axes) const;
+  // The group of the ranks of a slice.
+  static Group GroupOf(const DeviceMesh& slice);
   // The group's communicator on `stream`, or on any where that is null; null
   // where there is none.
   Communicator* Find(const Group& group, const Stream* stream) const;
@@ -84,6 +85,10 @@ class CommSet {
 
   Communicator& world_;
   std::vector<Entry> entries_;
+  // What Get gave for slices of meshes, so that it need not list the members,
+  // who may be many, again.
+  absl::flat_hash_map<std::pair<DeviceMesh, const Stream*>, Communicator*>
+      found_;
   absl::flat_hash_set<uint64_t> agreed_;  // fingerprints
 };
 

@@ -23,11 +23,11 @@ absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag) {
   if (bytes > memory_limit_bytes_) return exhausted();
   void* data = nullptr;
   if (bytes > 0) {
-    data = DoAllocate(bytes);
+    data = DoAllocate(bytes, tag);
     if (data == nullptr) return exhausted();
   }
   if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {
-    if (data != nullptr) DoFree(data, bytes, nullptr);
+    if (data != nullptr) DoFree(data, bytes, tag, nullptr);
     return exhausted();
   }
   return Buffer(this, data, bytes, tag);

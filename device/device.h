@@ -51,9 +51,10 @@ class Device {
   friend class Buffer;
 
   // Null where there is no memory. REQUIRES: bytes > 0.
-  virtual void* DoAllocate(int64_t bytes) = 0;
+  virtual void* DoAllocate(int64_t bytes, absl::string_view tag) = 0;
   // Frees at once, or in the order of `after` where it is not null.
-  virtual void DoFree(void* data, int64_t bytes, Stream* after) = 0;
+  virtual void DoFree(void* data, int64_t bytes, absl::string_view tag,
+                      Stream* after) = 0;
 
   const int64_t memory_limit_bytes_;
   MemoryAccountant accountant_;

@@ -53,7 +53,10 @@ absl::Status Kernels::Fill(Stream& stream, const TensorView& dst,
     return absl::InvalidArgumentError(absl::StrCat(
         "kernels: fill value ", value, " does not fit ", dst.ToString()));
   }
-  return DoFill(stream, dst, value);
+  const MemoryRange writes[] = {dst};
+  return stream.Launch(
+      {.name = "fill", .writes = writes, .bytes = dst.num_bytes()},
+      FillBody(stream, dst, value));
 }
 
 absl::Status Kernels::Copy(Stream& stream, const TensorView& dst,
@@ -61,7 +64,13 @@ absl::Status Kernels::Copy(Stream& stream, const TensorView& dst,
   if (dst.meta() != src.meta()) {
     return Misfit("copy", "one dtype and shape", dst, src);
   }
-  return DoCopy(stream, dst, src);
+  const MemoryRange reads[] = {src};
+  const MemoryRange writes[] = {dst};
+  return stream.Launch({.name = "copy",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = src.num_bytes() + dst.num_bytes()},
+                       CopyBody(stream, dst, src));
 }
 
 absl::Status Kernels::Cast(Stream& stream, const TensorView& dst,
@@ -70,7 +79,13 @@ absl::Status Kernels::Cast(Stream& stream, const TensorView& dst,
     return Misfit("cast", "floats, or integers made no narrower", dst, src);
   }
   TESSERA_RETURN_IF_ERROR(CheckFlatPair("cast", dst, src));
-  return DoCast(stream, dst, src);
+  const MemoryRange reads[] = {src};
+  const MemoryRange writes[] = {dst};
+  return stream.Launch({.name = "cast",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = src.num_bytes() + dst.num_bytes()},
+                       CastBody(stream, dst, src));
 }
 
 absl::Status Kernels::Scale(Stream& stream, const TensorView& x,
@@ -79,14 +94,27 @@ absl::Status Kernels::Scale(Stream& stream, const TensorView& x,
     return absl::InvalidArgumentError(
         absl::StrCat("kernels: scale wants floats, found ", x.ToString()));
   }
-  return DoScale(stream, x, factor);
+  const MemoryRange ranges[] = {x};
+  return stream.Launch({.name = "scale",
+                        .reads = ranges,
+                        .writes = ranges,
+                        .bytes = 2 * x.num_bytes(),
+                        .flops = x.num_elements()},
+                       ScaleBody(stream, x, factor));
 }
 
 absl::Status Kernels::Add(Stream& stream, const TensorView& dst,
                           const TensorView& src) {
   if (dst.dtype() != src.dtype()) return Misfit("add", "one dtype", dst, src);
   TESSERA_RETURN_IF_ERROR(CheckFlatPair("add", dst, src));
-  return DoAdd(stream, dst, src);
+  const MemoryRange reads[] = {dst, src};
+  const MemoryRange writes[] = {dst};
+  return stream.Launch({.name = "add",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = src.num_bytes() + 2 * dst.num_bytes(),
+                        .flops = dst.num_elements()},
+                       AddBody(stream, dst, src));
 }
 
 absl::Status Kernels::AccumulateScaled(Stream& stream, const TensorView& dst,
@@ -97,19 +125,32 @@ absl::Status Kernels::AccumulateScaled(Stream& stream, const TensorView& dst,
                   src);
   }
   TESSERA_RETURN_IF_ERROR(CheckFlatPair("accumulate_scaled", dst, src));
-  return DoAccumulateScaled(stream, dst, src, scale);
+  const MemoryRange reads[] = {dst, src};
+  const MemoryRange writes[] = {dst};
+  return stream.Launch({.name = "accumulate_scaled",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = src.num_bytes() + 2 * dst.num_bytes(),
+                        .flops = 2 * dst.num_elements()},
+                       AccumulateScaledBody(stream, dst, src, scale));
 }
 
 absl::Status Kernels::CopyFromHost(Stream& stream, const TensorView& dst,
                                    const void* host) {
   TESSERA_RETURN_IF_ERROR(CheckContiguous("copy_from_host", dst));
-  return DoCopyFromHost(stream, dst, host);
+  const MemoryRange writes[] = {dst};
+  return stream.Launch(
+      {.name = "copy_from_host", .writes = writes, .bytes = dst.num_bytes()},
+      CopyFromHostBody(stream, dst, host));
 }
 
 absl::Status Kernels::CopyToHost(Stream& stream, void* host,
                                  const TensorView& src) {
   TESSERA_RETURN_IF_ERROR(CheckContiguous("copy_to_host", src));
-  return DoCopyToHost(stream, host, src);
+  const MemoryRange reads[] = {src};
+  return stream.Launch(
+      {.name = "copy_to_host", .reads = reads, .bytes = src.num_bytes()},
+      CopyToHostBody(stream, host, src));
 }
 
 }  // namespace tessera

@@ -14,8 +14,8 @@ namespace tessera {
 //
 // A CPU allocates nothing for views of up to four dims.
 //
-// Public functions check; backends implement the private ones, which get
-// arguments that hold what is promised here.
+// Public functions check and launch; backends implement the private ones, which
+// get arguments that hold what is promised here.
 //
 // ERRORS: InvalidArgument for shapes or dtypes that do not fit, naming both;
 // the stream's sticky error.
@@ -53,22 +53,23 @@ class Kernels {
   absl::Status CopyToHost(Stream& stream, void* host, const TensorView& src);
 
  private:
-  virtual absl::Status DoFill(Stream& stream, const TensorView& dst,
+  // What does the work on `stream`.
+  virtual LaunchBody FillBody(Stream& stream, const TensorView& dst,
                               double value) = 0;
-  virtual absl::Status DoCopy(Stream& stream, const TensorView& dst,
+  virtual LaunchBody CopyBody(Stream& stream, const TensorView& dst,
                               const TensorView& src) = 0;
-  virtual absl::Status DoCast(Stream& stream, const TensorView& dst,
+  virtual LaunchBody CastBody(Stream& stream, const TensorView& dst,
                               const TensorView& src) = 0;
-  virtual absl::Status DoScale(Stream& stream, const TensorView& x,
+  virtual LaunchBody ScaleBody(Stream& stream, const TensorView& x,
                                double factor) = 0;
-  virtual absl::Status DoAdd(Stream& stream, const TensorView& dst,
+  virtual LaunchBody AddBody(Stream& stream, const TensorView& dst,
                              const TensorView& src) = 0;
-  virtual absl::Status DoAccumulateScaled(Stream& stream, const TensorView& dst,
+  virtual LaunchBody AccumulateScaledBody(Stream& stream, const TensorView& dst,
                                           const TensorView& src,
                                           double scale) = 0;
-  virtual absl::Status DoCopyFromHost(Stream& stream, const TensorView& dst,
+  virtual LaunchBody CopyFromHostBody(Stream& stream, const TensorView& dst,
                                       const void* host) = 0;
-  virtual absl::Status DoCopyToHost(Stream& stream, void* host,
+  virtual LaunchBody CopyToHostBody(Stream& stream, void* host,
                                     const TensorView& src) = 0;
 };
 

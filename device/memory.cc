@@ -72,7 +72,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 void Buffer::Release(Stream* after) {
   if (empty()) return;
   device_->accountant_.Remove(tag_, bytes_);
-  if (data_ != nullptr) device_->DoFree(data_, bytes_, after);
+  if (data_ != nullptr) device_->DoFree(data_, bytes_, tag_, after);
   device_ = nullptr;
   data_ = nullptr;
   bytes_ = 0;

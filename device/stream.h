@@ -72,6 +72,7 @@ class Event {
   }
 
   const std::shared_ptr<State>& state() const { return state_; }
+  int64_t point() const { return point_; }
 
  private:
   std::shared_ptr<State> state_;

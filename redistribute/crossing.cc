@@ -12,10 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/base/rate.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/mesh/collective_time.h"
 #include "tessera/redistribute/edges.h"
 #include "tessera/redistribute/exchange.h"
-#include "tessera/redistribute/rate.h"
 #include "tessera/redistribute/unit_axes.h"
 
 namespace tessera::internal {

@@ -3,6 +3,7 @@
 
 #include "absl/algorithm/container.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/mesh/collective_time.h"
 #include "tessera/redistribute/edges.h"
 #include "tessera/tensor/index.h"
 
@@ -179,13 +180,14 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
                                  const AxisList& axes) const {
   const Load load = LoadOf(kind, before, after, axes);
   const int64_t n = GroupSize(axes);
-  const int64_t hops_per_message = HopsOf(kind, n) / (n - 1);
-  const int64_t largest = SaturatingMul(load.largest_message, element_size_);
   Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
-               .messages = n - 1,
-               .time_ps = launch_ps_};
+               .messages = n - 1};
+  CollectiveTime time(
+      {.messages = n - 1,
+       .hops_per_message = HopsOf(kind, n) / (n - 1),
+       .bytes = cost.bytes_received,
+       .largest_message = SaturatingMul(load.largest_message, element_size_)});
   const AxisMask crossed = MaskOf(axes);
-  int64_t bytes = cost.bytes_received;
   int64_t within = n;  // ranks that no tier looked at so far separates
   for (size_t tier = 0; tier < tiers_.size() && within > 1; ++tier) {
     int64_t nearer = within;
@@ -195,15 +197,9 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
     const int64_t messages = within - nearer;
     within = nearer;
     if (messages == 0) continue;
-    const int64_t carried =
-        within == 1 ? bytes : std::min(bytes, SaturatingMul(messages, largest));
-    bytes -= carried;
-    const int64_t latency =
-        SaturatingMul(hops_per_message * messages, LatencyOf(tier, crossed));
-    cost.time_ps = SaturatingAdd(
-        cost.time_ps,
-        SaturatingAdd(latency, tiers_[tier].rate.TimeFor(carried)));
+    time.Add(messages, LatencyOf(tier, crossed), tiers_[tier].rate);
   }
+  cost.time_ps = SaturatingAdd(launch_ps_, time.picoseconds());
   return cost;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/mesh/collective_time.h"
 
 namespace tessera::internal {
 namespace {

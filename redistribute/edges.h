@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/base/rate.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/cut_layout.h"
 #include "tessera/redistribute/overlap.h"
 #include "tessera/redistribute/packed_layout.h"
 #include "tessera/redistribute/plan.h"
-#include "tessera/redistribute/rate.h"
 #include "tessera/tensor/reduce_op.h"
 
 namespace tessera::internal {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/base/stable_hash.h"
 #include "tessera/redistribute/storage.h"
 #include "tessera/redistribute/text_table.h"
 
@@ -192,8 +190,7 @@ int64_t Plan::peak_bytes() const {
 }
 
 uint64_t Plan::fingerprint() const {
-  const std::string text = CanonicalText(*this);
-  return XXH3_64bits(text.data(), text.size());
+  return internal::StableHash(CanonicalText(*this));
 }
 
 std::string Plan::ToString() const {

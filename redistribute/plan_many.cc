@@ -6,9 +6,6 @@
 #include <optional>
 #include <utility>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
@@ -16,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/checked_math.h"
+#include "tessera/base/stable_hash.h"
 #include "tessera/mesh/device_mesh.h"
 #include "tessera/redistribute/text_table.h"
 #include "tessera/tensor/dtype.h"
@@ -233,7 +231,7 @@ uint64_t ManyPlan::fingerprint() const {
     }
     absl::StrAppend(&text, "\n");
   }
-  return XXH3_64bits(text.data(), text.size());
+  return internal::StableHash(text);
 }
 
 std::string ManyPlan::ToString() const {

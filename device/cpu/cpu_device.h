@@ -38,8 +38,9 @@ class CpuDevice final : public Device {
   int64_t NowNanos() const override;
 
  private:
-  void* DoAllocate(int64_t bytes) override;
-  void DoFree(void* data, int64_t bytes, Stream* after) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void DoFree(void* data, int64_t bytes, absl::string_view tag,
+              Stream* after) override;
 
   const Options options_;
   const std::unique_ptr<Kernels> kernels_;

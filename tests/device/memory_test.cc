@@ -198,8 +198,10 @@ class BareDevice final : public Device {
   int64_t NowNanos() const override { return 0; }
 
  private:
-  void* DoAllocate(int64_t) override { return nullptr; }
-  void DoFree(void*, int64_t, Stream*) override { std::abort(); }
+  void* DoAllocate(int64_t, absl::string_view) override { return nullptr; }
+  void DoFree(void*, int64_t, absl::string_view, Stream*) override {
+    std::abort();
+  }
 };
 
 TEST(DeviceTest, SaysWhenTheSystemHasNoMemory) {

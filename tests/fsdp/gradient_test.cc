@@ -41,7 +41,8 @@ void ExpectBigBatchGradients(const ToyRun& run) {
   EXPECT_OK(RunLocalRanks(
       DeviceMesh::Parse(run.mesh)->size(),
       [&](LocalRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+        TESSERA_ASSIGN_OR_RETURN(auto toy,
+                                 ToyRank::Create(run, rank.comms, rank.stream));
         for (int m = 0; m < run.microbatches; ++m) {
           TESSERA_RETURN_IF_ERROR(toy->Forward(initial_weights));
           TESSERA_RETURN_IF_ERROR(
@@ -101,7 +102,8 @@ TEST(GradientTest, UnitsReduceInnerInEveryBackwardAndOuterAfterTheLast) {
   run.units = DefaultToyUnits();
   const ToyHistory expected = OracleHistory(run);
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-    TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+    TESSERA_ASSIGN_OR_RETURN(auto toy,
+                             ToyRank::Create(run, rank.comms, rank.stream));
     CommLog& log = rank.comms.log();
     const auto begin = [&](int u) {
       toy->unit(u).BeforeBackward();
@@ -187,7 +189,8 @@ TEST(GradientTest, RestsPartialBetweenMicrobatches) {
     after.push_back(OracleHistory(shorter));
   }
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-    TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+    TESSERA_ASSIGN_OR_RETURN(auto toy,
+                             ToyRank::Create(run, rank.comms, rank.stream));
     for (int m = 0; m < run.microbatches; ++m) {
       const bool is_last = m + 1 == run.microbatches;
       TESSERA_RETURN_IF_ERROR(toy->Forward(after[m].weights[0]));
@@ -221,7 +224,8 @@ std::vector<std::string> TrainedBytes(const ToyRun& run) {
   EXPECT_OK(RunLocalRanks(
       static_cast<int>(bytes.size()),
       [&](LocalRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+        TESSERA_ASSIGN_OR_RETURN(auto toy,
+                                 ToyRank::Create(run, rank.comms, rank.stream));
         SgdOptimizer optimizer(toy->context(), run.learning_rate);
         for (int step = 0; step < run.steps; ++step) {
           for (int m = 0; m < run.microbatches; ++m) {
@@ -442,7 +446,8 @@ TEST(GradientTest, KeepsLayersApartWhereSlotsAreShared) {
   for (int late = 0; late < 4; ++late) {
     SCOPED_TRACE(late);
     const auto program = [&](LocalRank& rank) -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+      TESSERA_ASSIGN_OR_RETURN(auto toy,
+                               ToyRank::Create(run, rank.comms, rank.stream));
       for (int m = 0; m < run.microbatches; ++m) {
         TESSERA_RETURN_IF_ERROR(toy->Forward(expected.weights[0]));
         if (rank.rank == late) {
@@ -482,7 +487,8 @@ TEST(GradientTest, KeepsPaddingZeroWhileTraining) {
     SCOPED_TRACE(run.ToString());
     const ToyHistory expected = OracleHistory(run);
     EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+      TESSERA_ASSIGN_OR_RETURN(auto toy,
+                               ToyRank::Create(run, rank.comms, rank.stream));
       for (int step = 0; step < run.steps; ++step) {
         TESSERA_RETURN_IF_ERROR(toy->Forward(expected.weights[step]));
         TESSERA_RETURN_IF_ERROR(toy->Backward(step, 0, true));

@@ -83,7 +83,8 @@ TEST(MemoryPlanTest, EqualsWhatTheAllocatorCounts) {
           EXPECT_OK(RunLocalRanks(
               DeviceMesh::Parse(mesh)->size(),
               [&](LocalRank& rank) -> absl::Status {
-                TESSERA_ASSIGN_OR_RETURN(auto toy, ToyRank::Create(run, rank));
+                TESSERA_ASSIGN_OR_RETURN(
+                    auto toy, ToyRank::Create(run, rank.comms, rank.stream));
                 SgdOptimizer optimizer(toy->context(), run.learning_rate);
                 int64_t allocations = 0;
                 for (int step = 0; step < run.steps; ++step) {

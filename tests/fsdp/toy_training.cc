@@ -237,8 +237,9 @@ ToyHistory BigBatchHistory(const ToyRun& run) {
 }
 
 absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
-                                                         LocalRank& rank) {
-  auto toy = std::unique_ptr<ToyRank>(new ToyRank(run, rank));
+                                                         CommSet& comms,
+                                                         Stream& stream) {
+  auto toy = std::unique_ptr<ToyRank>(new ToyRank(run, comms.rank(), stream));
   FsdpOptions options;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, DeviceMesh::Parse(run.mesh));
   TESSERA_ASSIGN_OR_RETURN(
@@ -247,8 +248,8 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
   options.reduction = run.reduction;
   options.grad_divisor = run.grad_divisor;
   options.logger = Logger(nullptr, absl::LogSeverity::kInfo);
-  TESSERA_ASSIGN_OR_RETURN(
-      toy->context_, Context::Create(options, rank.comms.world(), rank.stream));
+  TESSERA_ASSIGN_OR_RETURN(toy->context_,
+                           Context::Create(options, comms.world(), stream));
   for (const ToyUnit& unit : run.units) {
     UnitOptions unit_options;
     unit_options.release = run.release;
@@ -288,7 +289,7 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
       return absl::InternalError(
           absl::StrCat("weight has shape ", weight.shape().ToString()));
     }
-    TESSERA_RETURN_IF_ERROR(rank_.stream.Launch(
+    TESSERA_RETURN_IF_ERROR(stream_.Launch(
         {.name = "check weights"}, [u, p, weight, &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
           for (int64_t i = 0; i < weight.num_elements(); ++i) {
@@ -327,14 +328,13 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
     TESSERA_ASSIGN_OR_RETURN(const TensorView gradient,
                              units_[u]->grad(p, GradientWrite::kOverwrite));
-    TESSERA_RETURN_IF_ERROR(rank_.stream.Launch(
+    TESSERA_RETURN_IF_ERROR(stream_.Launch(
         {.name = "toy backward"},
         [this, u, p, step, microbatch, weight, gradient] {
           for (int64_t i = 0; i < gradient.num_elements(); ++i) {
-            WriteElement(
-                gradient, i,
-                ToyGradient(run_, {rank_.rank, step, microbatch, u, p, i},
-                            ReadWide(weight, i)));
+            WriteElement(gradient, i,
+                         ToyGradient(run_, {rank_, step, microbatch, u, p, i},
+                                     ReadWide(weight, i)));
           }
           return absl::OkStatus();
         }));
@@ -362,7 +362,7 @@ absl::Status ToyRank::CheckPiece(const ShardedTensor& tensor,
                                  const std::vector<double>& expected,
                                  absl::string_view what) {
   TESSERA_RETURN_IF_ERROR(context_->Synchronize());
-  const Region region = tensor.layout().RegionOf(rank_.rank);
+  const Region region = tensor.layout().RegionOf(rank_);
   const int64_t first = region.flat.has_value() ? region.flat->begin : 0;
   const TensorView piece = tensor.local().Flattened();
   for (int64_t i = 0; i < piece.num_elements(); ++i) {
@@ -401,7 +401,7 @@ absl::Status TrainAndCompare(const ToyRun& run, const ToyHistory& expected) {
       DeviceMesh::Parse(run.mesh)->size(),
       [&](LocalRank& rank) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<ToyRank> toy,
-                                 ToyRank::Create(run, rank));
+                                 ToyRank::Create(run, rank.comms, rank.stream));
         SgdOptimizer optimizer(toy->context(), run.learning_rate);
         for (int step = 0; step < run.steps; ++step) {
           for (int m = 0; m < run.microbatches; ++m) {

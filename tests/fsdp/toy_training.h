@@ -78,8 +78,10 @@ ToyHistory BigBatchHistory(const ToyRun& run);
 // The program of one rank over its units.
 class ToyRank {
  public:
+  // The rank of `comms`, which computes on `stream`, on any backend.
   static absl::StatusOr<std::unique_ptr<ToyRank>> Create(const ToyRun& run,
-                                                         LocalRank& rank);
+                                                         CommSet& comms,
+                                                         Stream& stream);
 
   Context& context() { return *context_; }
   Unit& unit(int u) { return *units_[u]; }
@@ -97,7 +99,8 @@ class ToyRank {
   absl::Status CheckWeights(const ToyValues& expected);
 
  private:
-  ToyRank(const ToyRun& run, LocalRank& rank) : run_(run), rank_(rank) {}
+  ToyRank(const ToyRun& run, int rank, Stream& stream)
+      : run_(run), rank_(rank), stream_(stream) {}
 
   absl::Status OpenForward(int u, const ToyValues& expected);
   absl::Status WriteGradients(int u, int step, int microbatch);
@@ -106,7 +109,8 @@ class ToyRank {
                           absl::string_view what);
 
   const ToyRun& run_;
-  LocalRank& rank_;
+  const int rank_;
+  Stream& stream_;
   std::unique_ptr<Context> context_;
   std::vector<Unit*> units_;
 };

@@ -216,6 +216,15 @@ absl::StatusOr<Interval> BufferGroup::RangeOf(
 
 absl::StatusOr<Layout> BufferGroup::TensorLayout(
     int i, DType dtype, absl::Span<const BufferPlacement> placements) const {
+  TESSERA_ASSIGN_OR_RETURN(
+      const RaggedCut cut,
+      RaggedCut::Affine(-flat_layout_.offset(i), RangeSize(placements)));
+  return CutLayout(i, dtype, placements, cut);
+}
+
+absl::StatusOr<Layout> BufferGroup::CutLayout(
+    int i, DType dtype, absl::Span<const BufferPlacement> placements,
+    const RaggedCut& cut) const {
   const Layout& own = tensors_[i].layout;
   TESSERA_ASSIGN_OR_RETURN(TensorMeta meta,
                            TensorMeta::Create(dtype, own.shape()));
@@ -224,11 +233,6 @@ absl::StatusOr<Layout> BufferGroup::TensorLayout(
     if (!placements[k].is_partial()) continue;
     result[axes()[k]] = Placement::Partial(placements[k].op());
   }
-  // A step is at least 1; where the buffer is empty any step will do.
-  TESSERA_ASSIGN_OR_RETURN(
-      const RaggedCut cut,
-      RaggedCut::Affine(-flat_layout_.offset(i),
-                        std::max<int64_t>(RangeSize(placements), 1)));
   for (int k = 0; k < NumFlat(placements); ++k) {
     result[cut_order()[k]] = Placement::Ragged(cut, k);
   }

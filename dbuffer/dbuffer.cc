@@ -43,10 +43,10 @@ absl::Status CheckRank(const CommSet& comms, int rank) {
 
 absl::Status CheckLentMemory(const void* memory, int64_t bytes, int64_t wanted,
                              absl::string_view what) {
-  if (bytes < wanted) {
-    return absl::InvalidArgumentError(absl::StrCat("dbuffer: want ", wanted,
-                                                   " bytes of memory for ",
-                                                   what, ", found ", bytes));
+  if (memory == nullptr || bytes < wanted) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dbuffer: want ", wanted, " bytes of memory for ", what, ", found ",
+        memory == nullptr ? "none" : absl::StrCat(bytes)));
   }
   if (reinterpret_cast<uintptr_t>(memory) % kAlignBytes != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -16,8 +16,13 @@ namespace {
 // What Device::Allocate promises.
 constexpr std::align_val_t kAlignment{128};
 
+// To the allocator, or the system where it is null.
 struct Free {
-  void operator()(std::byte* data) const {
+  HostAllocator* allocator;
+  int64_t bytes;
+
+  void operator()(void* data) const {
+    if (allocator != nullptr) return allocator->Free(data, bytes);
     ::operator delete(data, kAlignment);
   }
 };
@@ -116,12 +121,14 @@ int64_t CpuDevice::NowNanos() const {
 }
 
 void* CpuDevice::DoAllocate(int64_t bytes, absl::string_view) {
-  return ::operator new(bytes, kAlignment, std::nothrow);
+  return options_.allocator != nullptr
+             ? options_.allocator->Allocate(bytes)
+             : ::operator new(bytes, kAlignment, std::nothrow);
 }
 
 void CpuDevice::DoFree(void* data, int64_t bytes, absl::string_view,
                        Stream* after) {
-  std::unique_ptr<std::byte, Free> owner(static_cast<std::byte*>(data));
+  std::unique_ptr<void, Free> owner(data, Free{options_.allocator, bytes});
   if (after == nullptr) return;
   // The body's destructor frees, so a failed stream, which drops the body,
   // frees too; the error is the stream's to report.

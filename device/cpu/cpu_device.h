@@ -18,6 +18,17 @@ enum class CpuStreams {
   kWorker,
 };
 
+// Where a CpuDevice has its memory from, where it is not the system's.
+// Thread-safe: streams give memory back from threads of their own.
+class HostAllocator {
+ public:
+  virtual ~HostAllocator() = default;
+  // At least one byte, aligned to 128; null where there is no memory.
+  virtual void* Allocate(int64_t bytes) = 0;
+  // What Allocate gave for so many bytes; nothing uses it any more.
+  virtual void Free(void* data, int64_t bytes) = 0;
+};
+
 // The host's memory and processor as a device. Several may exist in one
 // process, one per rank, each with accounts of its own. Thread-safe.
 class CpuDevice final : public Device {
@@ -25,6 +36,8 @@ class CpuDevice final : public Device {
   struct Options {
     CpuStreams streams = CpuStreams::kInline;
     int64_t memory_limit_bytes = INT64_MAX;
+    // The caller's, which outlives the device; null: the system's.
+    HostAllocator* allocator = nullptr;
   };
 
   CpuDevice() : CpuDevice(Options{}) {}

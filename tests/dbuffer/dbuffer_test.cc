@@ -236,6 +236,188 @@ TEST_F(DBufferTest, TensorsAreThePiecesOfTheirLayouts) {
   }
 }
 
+TEST_F(DBufferTest, TensorsFollowTheirBuffer) {
+  ASSERT_OK_AND_ASSIGN(DBuffer first, Allocate("[R, R]", 3));
+  const DBufferTensor v = first.Tensor(2);
+  EXPECT_EQ(v.name(), "v");
+  EXPECT_EQ(v.TensorLayout()->PlacementsToString(), "[R, R]");
+  EXPECT_EQ(*v.Held(), (Interval{0, 61}));
+  EXPECT_EQ(v.Local()->data(), first.TensorPiece(2).data());
+
+  ASSERT_OK(first.Declare(Parse("[R, Flat]")));
+  EXPECT_EQ(v.TensorLayout()->PlacementsToString(), "[R, Ragged(-96+128)[0]]");
+  EXPECT_EQ(*v.Held(), (Interval{32, 61}));
+  EXPECT_EQ(v.Local()->num_elements(), 29);
+
+  // Wherever the buffer goes.
+  DBuffer second = std::move(first);
+  EXPECT_EQ(v.Local()->data(), second.TensorPiece(2).data());
+
+  const auto is_released =
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("tensor 'v'"), HasSubstr("rank 3"),
+                     HasSubstr("is released")));
+  second.Release(*stream_);
+  EXPECT_THAT(v.Local(), is_released);
+  EXPECT_THAT(v.Sharded(), is_released);
+  EXPECT_EQ(v.TensorLayout()->PlacementsToString(), "[R, Ragged(-96+128)[0]]");
+  EXPECT_EQ(*v.Held(), (Interval{32, 61}));
+
+  ASSERT_OK(second.Restore(device_, "again", *stream_));
+  EXPECT_EQ(v.Local()->data(), second.TensorPiece(2).data());
+  EXPECT_EQ(v.Sharded()->local().num_elements(), 29);
+
+  { const DBuffer gone = std::move(second); }
+  const auto is_gone = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("buffer of tensor 'v' is gone"));
+  EXPECT_THAT(v.Local(), is_gone);
+  EXPECT_THAT(v.Held(), is_gone);
+  EXPECT_THAT(v.TensorLayout(), is_gone);
+  EXPECT_EQ(v.name(), "v");
+}
+
+// [13,7] at element granularity over two halves of 128: all of w is in the
+// first one. At granularity row the same, but v's 4 rows of 16 are cut in two.
+TEST_F(DBufferTest, TensorsHaveRowsWhereTheyAreWhole) {
+  const DeviceMesh mesh = DeviceMesh::Parse("dp=2").value();
+  const auto tensor = [&](absl::string_view name, absl::string_view layout,
+                          Granularity granularity) {
+    return BufferGroup::Tensor{
+        std::string(name), Layout::Parse(layout, mesh).value(), granularity};
+  };
+  ASSERT_OK_AND_ASSIGN(
+      const GroupPtr group,
+      BufferGroup::Create(
+          mesh,
+          {tensor("rows", "f32[6,32] [R]", Granularity::Row()),
+           tensor("cut", "f32[3,31] [R]", Granularity::Element()),
+           tensor("scalar", "f32[] [R]", Granularity::Element())},
+          {.axes = {0}, .num_flat_axes = 1}));
+  ASSERT_EQ(group->flat_layout().per_rank_elements(), 160);
+  const auto shape_of = [&](int rank, int i, absl::string_view placements) {
+    const DBuffer buffer =
+        DBuffer::Allocate(group, Parse(placements), DType::kF32, rank, device_,
+                          "buffer", *stream_)
+            .value();
+    return buffer.Tensor(i).Local()->ToString();
+  };
+  EXPECT_EQ(shape_of(0, 0, "[R]"), "f32[6,32]");
+  EXPECT_EQ(shape_of(0, 1, "[R]"), "f32[3,31]");
+  EXPECT_EQ(shape_of(0, 2, "[R]"), "f32[]");
+  EXPECT_EQ(shape_of(0, 0, "[Flat]"), "f32[5,32]");
+  EXPECT_EQ(shape_of(1, 0, "[Flat]"), "f32[1,32]");
+  EXPECT_EQ(shape_of(0, 1, "[Flat]"), "f32[0,31]");
+  EXPECT_EQ(shape_of(1, 1, "[Flat]"), "f32[3,31]");
+  EXPECT_EQ(shape_of(0, 2, "[Flat]"), "f32[0]");
+  EXPECT_EQ(shape_of(1, 2, "[Flat]"), "f32[]");
+
+  // w's rows of 7 are cut at element 64.
+  ASSERT_OK_AND_ASSIGN(const DBuffer quarter, Allocate("[Flat, Flat]", 0));
+  EXPECT_EQ(quarter.Tensor(0).Local()->ToString(), "f32[64]");
+}
+
+TEST_F(DBufferTest, ReleasesAndRestoresItsMemory) {
+  ASSERT_OK_AND_ASSIGN(DBuffer buffer, Allocate("[R, R]", 1, DType::kF32, "a"));
+  const auto bytes = [&](absl::string_view tag) {
+    return device_.memory().by_tag[std::string(tag)].current_bytes;
+  };
+  EXPECT_THAT(buffer.Restore(device_, "b", *stream_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("want it released")));
+  ASSERT_OK(buffer.Declare(Parse("[R, Flat]")));
+  for (float& x : Floats(buffer.local())) x = 7;
+  buffer.Release(*stream_);
+  buffer.Release(*stream_);
+  EXPECT_FALSE(buffer.has_memory());
+  EXPECT_EQ(bytes("a"), 0);
+  EXPECT_EQ(buffer.capacity(), (Interval{0, 256}));
+  EXPECT_EQ(buffer.range(), (Interval{128, 256}));
+  EXPECT_EQ(buffer.TensorPiece(2).num_elements(), 29);
+  EXPECT_EQ(buffer.TensorPiece(2).data(), nullptr);
+  EXPECT_THAT(
+      buffer.FillZero(*stream_),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("released")));
+
+  // All of the capacity, in zeros.
+  ASSERT_OK(buffer.Restore(device_, "b", *stream_));
+  EXPECT_EQ(bytes("b"), 256 * 4);
+  EXPECT_THAT(Floats(buffer.local()), Each(0.0f));
+  ASSERT_OK(buffer.Declare(Parse("[R, R]")));
+  EXPECT_THAT(Floats(buffer.local()), Each(0.0f));
+
+  buffer.Release(*stream_);
+  alignas(16) float lent[256];
+  std::fill(std::begin(lent), std::end(lent), 3.0f);
+  EXPECT_THAT(
+      buffer.Restore(lent, 100),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("want 1024 bytes"), HasSubstr("found 100"))));
+  EXPECT_THAT(
+      buffer.Restore(nullptr, 1024),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found none")));
+  ASSERT_OK(buffer.Restore(lent, sizeof(lent)));
+  EXPECT_THAT(Floats(buffer.local()), Each(3.0f));
+  EXPECT_EQ(bytes("b"), 0);
+}
+
+TEST_F(DBufferTest, CastsBetweenDTypesOfOneFlatLayout) {
+  const GroupPtr group = HsdpGroup(
+      {.axes = {0, 1}, .num_flat_axes = 2, .narrowest = DType::kBF16});
+  const auto allocate = [&](absl::string_view placements, DType dtype) {
+    return DBuffer::Allocate(group, Parse(placements), dtype, 3, device_,
+                             "buffer", *stream_)
+        .value();
+  };
+  const DBuffer main = allocate("[R, R]", DType::kF32);
+  FillTensors(main, 1.0f + 1.0f / 512);
+  for (absl::string_view placements : {"[R, R]", "[R, Flat]", "[Flat, Flat]"}) {
+    DBuffer model = allocate(placements, DType::kBF16);
+    ASSERT_OK(main.CastTo(model, *stream_));
+    const int64_t shift = model.range().begin - main.range().begin;
+    for (int64_t e = 0; e < model.range().size(); ++e) {
+      EXPECT_EQ(static_cast<float>(model.local().as<BFloat16>()[e]),
+                static_cast<float>(BFloat16(Floats(main.local())[e + shift])));
+    }
+  }
+  DBuffer partial = allocate("[R, P]", DType::kBF16);
+  EXPECT_THAT(main.CastTo(partial, *stream_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("R to P(sum) along axis 'dp_inner'")));
+  EXPECT_THAT(allocate("[R, Flat]", DType::kBF16)
+                  .CastTo(const_cast<DBuffer&>(main), *stream_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("Flat to R along axis 'dp_inner'")));
+}
+
+// A norm may go over the whole flat memory: padding adds nothing, whatever the
+// buffer went through.
+TEST_F(DBufferTest, PaddingNeverCounts) {
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        DBuffer grads,
+        DBuffer::Allocate(group_, Parse("[P, P]"), DType::kF32, rank.rank,
+                          rank.device, "grads", rank.stream));
+    for (int step = 0; step < 3; ++step) {
+      FillTensors(grads, static_cast<float>(1 + rank.rank));
+      for (absl::string_view next :
+           {"[P, Flat]", "[Flat, Flat]", "[P, Flat]", "[R, R]", "[P, P]"}) {
+        TESSERA_RETURN_IF_ERROR(
+            grads.ConvertTo(Parse(next), rank.comms, rank.stream));
+        double of_buffer = 0;
+        for (float x : Floats(grads.local())) of_buffer += double{x} * x;
+        double of_tensors = 0;
+        for (int i = 0; i < group_->num_tensors(); ++i) {
+          for (float x : Floats(grads.TensorPiece(i))) {
+            of_tensors += double{x} * x;
+          }
+        }
+        EXPECT_EQ(of_buffer, of_tensors) << next << " in step " << step;
+      }
+    }
+    return absl::OkStatus();
+  }));
+}
+
 TEST_F(DBufferTest, FillPaddingLeavesTensorsAlone) {
   for (absl::string_view placements : {"[R, R]", "[R, Flat]", "[Flat, Flat]"}) {
     for (int rank = 0; rank < 4; ++rank) {
@@ -467,6 +649,12 @@ class RecordingStream : public Stream {
   absl::Status Launch(const LaunchDescriptor& descriptor,
                       LaunchBody body) override {
     launches.emplace_back(descriptor.name);
+    if (descriptor.name == "copy" || descriptor.name == "cast") {
+      copied_bytes += descriptor.bytes;
+    }
+    for (const auto& ranges : {descriptor.reads, descriptor.writes}) {
+      touched.insert(touched.end(), ranges.begin(), ranges.end());
+    }
     return inner_.Launch(descriptor, std::move(body));
   }
   Event Record() override { return inner_.Record(); }
@@ -475,17 +663,23 @@ class RecordingStream : public Stream {
   absl::Status status() const override { return inner_.status(); }
 
   std::vector<std::string> launches;
+  int64_t copied_bytes = 0;  // from one place on this rank to another
+  std::vector<MemoryRange> touched;
 
  private:
   Stream& inner_;
 };
 
+// Collectives read and write the flat memory: no byte of it is copied to or
+// from anywhere else on the rank.
 TEST(DBufferConvertTest, LaunchesNothingButItsCollectives) {
   const GroupPtr group = HsdpGroup();
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
     RecordingStream stream(rank.stream);
     CommSet comms(rank.comms.world());
     TESSERA_ASSIGN_OR_RETURN(DBuffer buffer, Allocate(group, "[P, P]", rank));
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.local().data());
+    const uintptr_t end = begin + buffer.local().num_bytes();
     const int64_t allocations = rank.device.memory().total.allocations;
     for (absl::string_view target :
          {"[P, Flat]", "[R, Flat]", "[Flat, Flat]", "[R, R]"}) {
@@ -493,28 +687,73 @@ TEST(DBufferConvertTest, LaunchesNothingButItsCollectives) {
     }
     EXPECT_THAT(stream.launches, ElementsAre("reduce_scatter", "all_reduce",
                                              "all_gather", "all_gather"));
+    EXPECT_EQ(stream.copied_bytes, 0);
+    EXPECT_EQ(stream.touched.size(), 8);
+    for (const MemoryRange& range : stream.touched) {
+      const auto at = reinterpret_cast<uintptr_t>(range.begin);
+      EXPECT_TRUE(begin <= at && at + range.bytes <= end);
+    }
     EXPECT_EQ(rank.device.memory().total.allocations, allocations);
     return absl::OkStatus();
   }));
 }
 
-TEST(DBufferCopyTest, GathersStraightIntoTheTarget) {
+TEST(DBufferCopyTest, SendsStraightIntoTheTarget) {
   const GroupPtr group = HsdpGroup();
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
     RecordingStream stream(rank.stream);
     CommSet comms(rank.comms.world());
-    TESSERA_ASSIGN_OR_RETURN(DBuffer shard,
-                             Allocate(group, "[Flat, Flat]", rank));
-    FillTensors(shard, 1);
-    TESSERA_ASSIGN_OR_RETURN(DBuffer whole, Allocate(group, "[R, R]", rank));
-    TESSERA_RETURN_IF_ERROR(shard.CopyTo(whole, comms, stream));
-    EXPECT_THAT(stream.launches, ElementsAre("all_gather", "all_gather"));
-    EXPECT_EQ(BufferPlacementsToString(shard.placements()), "[Flat, Flat]");
-    EXPECT_EQ(BufferPlacementsToString(whole.placements()), "[R, R]");
+    const auto launches_of =
+        [&](absl::string_view from,
+            absl::string_view to) -> absl::StatusOr<std::vector<std::string>> {
+      TESSERA_ASSIGN_OR_RETURN(const DBuffer source,
+                               Allocate(group, from, rank));
+      FillTensors(source, 1);
+      TESSERA_ASSIGN_OR_RETURN(DBuffer target, Allocate(group, to, rank));
+      stream.launches.clear();
+      TESSERA_RETURN_IF_ERROR(source.CopyTo(target, comms, stream));
+      EXPECT_EQ(BufferPlacementsToString(source.placements()), from);
+      EXPECT_EQ(BufferPlacementsToString(target.placements()), to);
+      return stream.launches;
+    };
+    EXPECT_THAT(*launches_of("[Flat, Flat]", "[R, R]"),
+                ElementsAre("all_gather", "all_gather"));
+    EXPECT_THAT(*launches_of("[R, R]", "[Flat, Flat]"), ElementsAre("copy"));
+    EXPECT_THAT(*launches_of("[P(sum), Flat]", "[Flat, Flat]"),
+                ElementsAre("reduce_scatter"));
+    EXPECT_THAT(*launches_of("[P(sum), R]", "[R, Flat]"),
+                ElementsAre("all_reduce"));
+    // Between the cuts there is twice what the target has room for.
+    const int64_t before = rank.device.memory().total.current_bytes;
+    EXPECT_THAT(*launches_of("[P(sum), P(sum)]", "[Flat, Flat]"),
+                ElementsAre("reduce_scatter", "reduce_scatter", "free"));
+    const MemoryUsage workspace = rank.device.memory().by_tag["workspace"];
+    EXPECT_EQ(workspace.peak_bytes, 128 * 4);
+    EXPECT_EQ(workspace.allocations, 1);
+    EXPECT_EQ(rank.device.memory().total.current_bytes, before);
+    return absl::OkStatus();
+  }));
+}
 
-    stream.launches.clear();
-    TESSERA_RETURN_IF_ERROR(whole.CopyTo(shard, comms, stream));
-    EXPECT_THAT(stream.launches, ElementsAre("copy"));
+TEST(DBufferCopyTest, MakesANewBuffer) {
+  const GroupPtr group = HsdpGroup();
+  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const DBuffer grads,
+                             Allocate(group, "[P, P]", rank));
+    FillTensors(grads, static_cast<float>(1 + 10 * rank.rank));
+    TESSERA_ASSIGN_OR_RETURN(
+        const DBuffer sum,
+        grads.Copy(Parse("[R, R]"), "sum", rank.comms, rank.stream));
+    for (int i = 0; i < group->num_tensors(); ++i) {
+      float value = 0;
+      for (float x : Floats(sum.TensorPiece(i))) EXPECT_EQ(x, 64 * ++value);
+    }
+    EXPECT_EQ(rank.device.memory().by_tag["sum"].current_bytes, 256 * 4);
+    EXPECT_EQ(BufferPlacementsToString(grads.placements()), "[P(sum), P(sum)]");
+    EXPECT_THAT(
+        grads.Copy(Parse("[Flat, R]"), "x", rank.comms, rank.stream).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 HasSubstr("axis 'dp_outer' is Flat")));
     return absl::OkStatus();
   }));
 }

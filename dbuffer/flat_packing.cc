@@ -57,11 +57,20 @@ std::array<std::vector<int>, 3> SimpleOrders(
   return orders;
 }
 
-// How many sets the widest search keeps: all that there are of a dozen tensors.
-int WideSearch(size_t tensors, size_t kinds) {
-  const int64_t per_set = static_cast<int64_t>(tensors * kinds);
-  return static_cast<int>(
-      std::clamp<int64_t>(kMaxWork / 8 / per_set, 64, 1024));
+// How many sets searches keep: few where there are many tensors to place, all
+// that there are of a dozen.
+struct Widths {
+  int narrow;
+  int wide;
+};
+
+Widths WidthsFor(size_t tensors, size_t kinds) {
+  const int64_t work_per_set = static_cast<int64_t>(tensors * kinds);
+  const int64_t narrow =
+      std::clamp<int64_t>(kMaxWork / 4 / work_per_set, 1, 16);
+  const int64_t wide =
+      std::clamp<int64_t>(kMaxWork / 8 / work_per_set, 4 * narrow, 1024);
+  return {static_cast<int>(narrow), static_cast<int>(wide)};
 }
 
 class Packer {
@@ -74,7 +83,7 @@ class Packer {
         kinds_(GroupAlike(tensors)),
         orders_(SimpleOrders(tensors)),
         sizes_(kinds_.kinds, parts, part_unit, max_part_size + 1),
-        wide_(WideSearch(tensors.size(), kinds_.kinds.size())),
+        widths_(WidthsFor(tensors.size(), kinds_.kinds.size())),
         bound_(sizes_.Least()) {}
 
   std::optional<Packing> Pack() {
@@ -164,10 +173,10 @@ class Packer {
   // proven impossible.
   bool Search(int64_t size) {
     const std::array<PackingSearchOptions, 4> searches = {{
-        {.width = 16, .soft_divisor = 32},
-        {.width = 16, .soft_divisor = 8},
-        {.width = 16, .soft_divisor = 256},
-        {.width = wide_, .soft_divisor = 32},
+        {.width = widths_.narrow, .soft_divisor = 32},
+        {.width = widths_.narrow, .soft_divisor = 8},
+        {.width = widths_.narrow, .soft_divisor = 256},
+        {.width = widths_.wide, .soft_divisor = 32},
     }};
     for (const PackingSearchOptions& options : searches) {
       const PackingSearchResult result =
@@ -200,7 +209,7 @@ class Packer {
   const Kinds kinds_;
   const std::array<std::vector<int>, 3> orders_;
   const PartSizes sizes_;
-  const int wide_;
+  const Widths widths_;
 
   int64_t bound_;  // no smaller size will do
   int64_t work_ = 0;

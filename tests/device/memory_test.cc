@@ -1,5 +1,6 @@
 #include "tessera/device/memory.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -212,6 +213,65 @@ TEST(DeviceTest, SaysWhenTheSystemHasNoMemory) {
                              HasSubstr("0 bytes in use, no limit"))));
   EXPECT_EQ(device.memory().total.current_bytes, 0);
   EXPECT_OK(device.Allocate(0, "x"));
+}
+
+// --- The caller's allocator --------------------------------------------------
+
+// Lends out one block at a time, of at most so many bytes.
+class OneBlock final : public HostAllocator {
+ public:
+  explicit OneBlock(int64_t most) : most_(most) {}
+  ~OneBlock() override { EXPECT_EQ(lent_, 0); }
+
+  void* Allocate(int64_t bytes) override {
+    if (lent_ > 0 || bytes > most_) return nullptr;
+    lent_ = bytes;
+    return memory_;
+  }
+  void Free(void* data, int64_t bytes) override {
+    EXPECT_EQ(data, memory_);
+    EXPECT_EQ(bytes, lent_);
+    lent_ = 0;
+  }
+
+  int64_t lent() const { return lent_; }
+
+ private:
+  const int64_t most_;
+  std::atomic<int64_t> lent_ = 0;
+  alignas(128) char memory_[1024];
+};
+
+TEST(CpuDeviceTest, TakesMemoryFromTheCallersAllocator) {
+  OneBlock allocator(512);
+  CpuDevice device({.allocator = &allocator});
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(300, "grad"));
+  EXPECT_EQ(allocator.lent(), 300);
+  EXPECT_EQ(device.memory().by_tag["grad"].current_bytes, 300);
+  EXPECT_THAT(device.Allocate(1, "more"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("1 bytes of 'more'")));
+  buffer.Reset();
+  EXPECT_EQ(allocator.lent(), 0);
+  EXPECT_THAT(device.Allocate(513, "large"),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(device.memory().total.current_bytes, 0);
+}
+
+TEST(CpuDeviceTest, GivesMemoryBackToTheAllocatorInStreamOrder) {
+  OneBlock allocator(512);
+  CpuDevice device({.streams = CpuStreams::kWorker, .allocator = &allocator});
+  ASSERT_OK_AND_ASSIGN(const auto stream, device.NewStream("worker"));
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(512, "grad"));
+  int64_t lent_before = 0;
+  ASSERT_OK(stream->Launch({.name = "use"}, [&] {
+    lent_before = allocator.lent();
+    return absl::OkStatus();
+  }));
+  buffer.ResetAfter(*stream);
+  ASSERT_OK(stream->Synchronize());
+  EXPECT_EQ(lent_before, 512);
+  EXPECT_EQ(allocator.lent(), 0);
 }
 
 }  // namespace

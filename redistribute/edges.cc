@@ -315,6 +315,14 @@ bool LayoutGraph::MayBecomePartial(const PackedLayout& from, int i,
   });
 }
 
+bool LayoutGraph::HasSliceOrCollective(const CutLayout& from,
+                                       const CutLayout& to) const {
+  if (OnlySlices(from.layout, to.layout)) return true;
+  const auto is_even = [](const CutLayout::Dim& dim) { return dim.is_even; };
+  return DifferAlongOneAxis(from.layout, to.layout) &&
+         absl::c_all_of(from.dims, is_even) && absl::c_all_of(to.dims, is_even);
+}
+
 bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
   return !has_ragged_ && !HasPartial(layout);
 }

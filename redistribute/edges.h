@@ -187,6 +187,10 @@ class LayoutGraph {
   // No exchange between them takes less time.
   int64_t LeastExchange(const CutLayout& from, const CutLayout& to) const;
 
+  // True if there is no exchange between them, for slices do, or one that costs
+  // as much as a collective along one axis. REQUIRES: MayExchange of both.
+  bool HasSliceOrCollective(const CutLayout& from, const CutLayout& to) const;
+
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
   // Nullopt where no rank needs anything of another.
@@ -279,13 +283,16 @@ class LayoutGraph {
   // that cut the tensor before.
   AxisList ExchangeAxes(const Overlap& overlap, const PackedLayout& from) const;
   Cost ExchangeCost(const Overlap& overlap) const;
-  // Of a rank that looks for `needed` and finds that much of it within the
-  // axes up to each tier.
-  Cost ExchangeCost(const Share& needed, absl::Span<const Share> found,
-                    AxisMask crossed) const;
+  // Of the rank at these coordinates.
+  Cost ExchangeCostAt(const Overlap& overlap, const PackedCoords& coords,
+                      AxisMask crossed) const;
+  // Adds that a rank looks for `needed`, finds that much of it without the
+  // links of a tier, and gets the rest over these.
+  void AddMessages(const Tier& tier, AxisMask crossed, const Share& needed,
+                   const Share& found, Cost& cost) const;
   // Of a message over the links of a tier, which may cross those of faster
   // ones among the axes `crossed`.
-  int64_t LatencyOf(size_t tier, AxisMask crossed) const;
+  int64_t LatencyOf(const Tier& tier, AxisMask crossed) const;
   // What has to become of the axes between two layouts.
   struct Changes {
     int64_t addends = 1;        // coordinates that are reduced over

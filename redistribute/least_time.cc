@@ -71,19 +71,33 @@ int64_t LayoutGraph::LeastLatency(int bits) const {
   return least;
 }
 
-// A rank that holds the most afterwards has had no more of it, dim by dim, than
-// it holds before and after.
+// A rank that holds the most afterwards finds at itself, and at any other, no
+// more of it, dim by dim, than a rank holds before and after.
 int64_t LayoutGraph::LeastExchange(const CutLayout& from,
                                    const CutLayout& to) const {
   int64_t held = 1;
-  int64_t found = 1;
+  int64_t shared = 1;
   for (int dim = 0; dim < num_dims(); ++dim) {
     held *= to.dims[dim].piece;
-    found *= std::min(from.dims[dim].piece, to.dims[dim].piece);
+    shared *= std::min(from.dims[dim].piece, to.dims[dim].piece);
   }
-  const int64_t message = SaturatingAdd(launch_ps_, least_latency_ps_);
-  return SaturatingAdd(message,
-                       best_rate_.LeastTimeFor((held - found) * element_size_));
+  if (held == shared) return SaturatingAdd(launch_ps_, least_latency_ps_);
+  int64_t time = launch_ps_;
+  Share needed = {held, CeilDiv(held, shared)};
+  for (const Tier& tier : tiers_) {
+    // At most, of the ranks that this tier and slower ones do not separate.
+    const Share found = {
+        std::min(needed.elements, SaturatingMul(tier.sharers, shared)),
+        std::min(needed.pieces, tier.sharers)};
+    const int64_t messages = needed.pieces - found.pieces;
+    const int64_t bytes = (needed.elements - found.elements) * element_size_;
+    const int64_t latency =
+        latencies_descend_ ? tier.link.latency_ps : least_latency_ps_;
+    time = SaturatingAdd(time, SaturatingMul(messages, latency));
+    time = SaturatingAdd(time, tier.rate.LeastTimeFor(bytes));
+    needed = found;
+  }
+  return time;
 }
 
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,

@@ -209,6 +209,7 @@ Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share& most = dim.most;
   if (dim.after.extent == 0) return {most};
   if (dim.is_even) {
+    if (dim.prefix == dim.before.num_axes) return {most};
     const Parts parts = PartsOf(dim, own, kAllAxes);
     if (parts.count == 0 || !parts.is_exact) return {{}, parts.is_exact};
     return {{most.elements / parts.count, most.pieces / parts.count}};

@@ -2,6 +2,7 @@
 #define TESSERA_REDISTRIBUTE_PACKED_LAYOUT_H_
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -189,6 +190,31 @@ inline PackedLayout WithoutPartial(PackedLayout layout) {
     if (state.is_partial()) state = AxisState();
   }
   return layout;
+}
+
+// One byte per axis, 0 for R, and where two layouts agree.
+inline uint64_t BytesOf(const PackedLayout& layout) {
+  return std::bit_cast<uint64_t>(layout);
+}
+inline uint64_t Difference(const PackedLayout& a, const PackedLayout& b) {
+  return BytesOf(a) ^ BytesOf(b);
+}
+
+// True if slices alone lead from one to the other. REQUIRES: no Partial.
+inline bool OnlySlices(const PackedLayout& from, const PackedLayout& to) {
+  const auto high_bits = [](uint64_t bytes) {  // of those that are not 0
+    constexpr uint64_t kHigh = 0x8080808080808080;
+    return (((bytes & ~kHigh) + ~kHigh) | bytes) & kHigh;
+  };
+  return (high_bits(BytesOf(from)) & high_bits(Difference(from, to))) == 0;
+}
+
+// True if they differ along one axis alone, which then comes last in the
+// cutting orders of its dims.
+inline bool DifferAlongOneAxis(const PackedLayout& a, const PackedLayout& b) {
+  const uint64_t bytes = Difference(a, b);
+  const int first = std::countr_zero(bytes) / 8;
+  return bytes != 0 && bytes >> first * 8 <= 0xff;
 }
 
 inline bool HasPartial(const PackedLayout& layout) {

@@ -93,7 +93,7 @@ class Search {
     max_workspace_ = std::numeric_limits<int64_t>::max();
     counts_workspace_ = true;
     Path();
-    return nodes_[best_].way.rank.cost;
+    return best_cost_;
   }
 
  private:
@@ -215,7 +215,7 @@ class Search {
 
   void TryStops(int at) {
     for (const Stop& stop : stops_) {
-      if (Sum(nodes_[at].way.rank.cost, stop.bound) > BestCost()) break;
+      if (Sum(nodes_[at].way.rank.cost, stop.bound) > best_cost_) break;
       Edge edge = {.kind = StepKind::kExchange,
                    .after = nodes_[stop.node].state.layout};
       Try(at, stop.node, edge);
@@ -235,17 +235,23 @@ class Search {
   // Exchanges may lead from the source to anywhere.
   void AddFirstStops() {
     for (const PackedLayout& layout : graph_.AllExchangeable()) {
-      const auto known = index_.find(State{layout});
       const CutLayout cuts = graph_.Cut(layout);
+      const auto known = index_.find(State{layout});
       const int64_t rest =
           known == index_.end() ? Bound(cuts) : nodes_[known->second].bound;
+      if (Sum(LeastFirstExchange(cuts), rest) > best_cost_) continue;
       const int64_t bound = BoundOver(graph_.LeastEdgeTo(cuts), rest);
-      if (bound <= BestCost()) first_stops_.push_back({bound, rest, layout});
+      first_stops_.push_back({bound, rest, layout});
     }
     absl::c_stable_sort(first_stops_,
                         [](const FirstStop& a, const FirstStop& b) {
                           return a.bound < b.bound;
                         });
+  }
+
+  // On the cost of an exchange from the source.
+  int64_t LeastFirstExchange(const CutLayout& to) const {
+    return counts_workspace_ ? 0 : graph_.LeastExchange(nodes_[0].cuts, to);
   }
 
   // Tries those that the search has come as far as.
@@ -257,7 +263,7 @@ class Search {
       if (!graph_.Price(nodes_[0].cuts, graph_.Cut(stop.layout), edge))
         continue;
       if (counts_workspace_ ||
-          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+          Sum(edge.cost.time_ps, stop.rest) <= best_cost_) {
         Follow(0, NodeOf({stop.layout}, stop.rest), edge);
       }
     }
@@ -280,16 +286,15 @@ class Search {
   // better than those known, and may be part of one to the target.
   bool MayHelp(int at, int to, StepKind kind) const {
     if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
-    // Of a few, most exchanges help.
-    const bool is_one_of_many = kind == StepKind::kExchange && !are_few_;
-    return !is_one_of_many ||
+    if (kind != StepKind::kExchange) return true;
+    return !graph_.HasSliceOrCollective(nodes_[at].cuts, nodes_[to].cuts) &&
            MayHelp(at, to, kind,
                    graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts));
   }
   bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
     const Rank rank = Behind(nodes_[at].way.rank, kind, cost);
     return rank < nodes_[to].way.rank &&
-           Sum(rank.cost, nodes_[to].bound) <= BestCost();
+           Sum(rank.cost, nodes_[to].bound) <= best_cost_;
   }
 
   // The rank of a way and a step of this cost behind it.
@@ -349,9 +354,9 @@ class Search {
   void Reach(int at, const Way& way) {
     Node& node = nodes_[at];
     const int64_t bound = Sum(way.rank.cost, node.bound);
-    if (bound > BestCost() || way.rank >= node.way.rank) return;
+    if (bound > best_cost_ || way.rank >= node.way.rank) return;
     node.way = way;
-    if (IsGoal(node.state)) best_ = at;
+    if (IsGoal(node.state)) best_cost_ = way.rank.cost;
     queue_.push({.bound = bound,
                  .steps = way.rank.steps,
                  .node = at,
@@ -371,10 +376,6 @@ class Search {
     return entry->second;
   }
 
-  int64_t BestCost() const {
-    return best_ < 0 ? std::numeric_limits<int64_t>::max()
-                     : nodes_[best_].way.rank.cost;
-  }
   int64_t Bound(const CutLayout& from) const {
     return counts_workspace_ ? 0 : graph_.LeastTime(from, end_);
   }
@@ -398,7 +399,8 @@ class Search {
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
-  int best_ = -1;  // the node of the target, once there is one
+  // Of the best way to the target so far.
+  int64_t best_cost_ = std::numeric_limits<int64_t>::max();
   absl::flat_hash_map<State, int> index_;  // into nodes_
   Queue queue_ = EmptyQueue();
   std::vector<FirstStop> first_stops_;

@@ -24,10 +24,12 @@ namespace {
 
 using internal::Box;
 using internal::Cost;
+using internal::CutLayout;
 using internal::Edge;
 using internal::ExchangeAxes;
 using internal::LayoutGraph;
 using internal::MostReceived;
+using internal::PackedLayout;
 using internal::ReceivedMost;
 using ::tessera::testing::AllLayouts;
 using ::tessera::testing::kSampleOnly;
@@ -242,6 +244,25 @@ void ExpectReceived(const Priced& priced) {
   EXPECT_EQ(priced.price.messages, priced.counted.messages);
 }
 
+// Bounds that spare a search many prices.
+void ExpectBounds(const Priced& priced) {
+  const LayoutGraph graph =
+      LayoutGraph::Create(priced.before, priced.after, priced.topology).value();
+  const PackedLayout from = graph.Pack(priced.before);
+  const PackedLayout to = graph.Pack(priced.after);
+  if (!graph.Exchange(from, to).has_value()) return;
+  const CutLayout before = graph.Cut(from);
+  const CutLayout after = graph.Cut(to);
+  EXPECT_LE(graph.LeastExchange(before, after), priced.price.time_ps);
+  if (!graph.HasSliceOrCollective(before, after)) return;
+  std::vector<Edge> edges;
+  graph.EdgesFrom(from, edges);
+  EXPECT_TRUE(absl::c_any_of(edges, [&](const Edge& edge) {
+    return edge.kind != StepKind::kExchange && edge.after == to &&
+           edge.cost == priced.price;
+  }));
+}
+
 class SmallMeshesTest
     : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
@@ -250,6 +271,7 @@ TEST_P(SmallMeshesTest, PricesAreExact) {
   CheckPairs(mesh, meta, kSampleOnly ? 20 : 1, [](const Priced& priced) {
     ExpectReceived(priced);
     EXPECT_EQ(priced.price.time_ps, priced.counted.time_ps);
+    ExpectBounds(priced);
   });
 }
 
@@ -271,6 +293,7 @@ TEST_P(LargeMeshesTest, EvenCutsAreCountedExactly) {
                  EXPECT_EQ(priced.price.time_ps, priced.counted.time_ps);
                }
                EXPECT_GE(priced.price.time_ps, priced.counted.time_ps);
+               ExpectBounds(priced);
              });
 }
 
@@ -281,6 +304,7 @@ TEST_P(LargeMeshesTest, UnevenCutsAreBounded) {
                EXPECT_GE(price.bytes_received, priced.counted.bytes_received);
                EXPECT_GE(price.messages, priced.counted.messages);
                EXPECT_GE(price.time_ps, priced.counted.time_ps);
+               ExpectBounds(priced);
              });
 }
 

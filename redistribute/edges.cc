@@ -154,9 +154,9 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
-  UnpricedEdgesFrom(from, edges);
-  AddUnpricedMovesFrom(from, edges);
   const CutLayout start = Cut(from);
+  UnpricedEdgesFrom(start, edges);
+  AddUnpricedMovesFrom(start, edges);
   const auto is_idle = [&](Edge& edge) {
     return !Price(start, Cut(edge.after), edge);
   };
@@ -192,14 +192,14 @@ void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {
   edge.axes = ExchangeAxes(OverlapOf(start, end), from);
 }
 
-void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
+void LayoutGraph::UnpricedEdgesFrom(const CutLayout& from,
                                     std::vector<Edge>& edges) const {
   edges.clear();
   for (int i = 0; i < num_axes(); ++i) SingleAxisEdges(from, i, edges);
   for (ReduceOp op : partial_ops_) {
     AxisMask axes = kNoAxes;
     for (int i = 0; i < num_axes(); ++i) {
-      if (from[i] == AxisState::Partial(op)) axes |= AxisMask{1} << i;
+      if (from.layout[i] == AxisState::Partial(op)) axes |= AxisMask{1} << i;
     }
     ReductionEdges(from, axes, edges);
   }
@@ -207,26 +207,27 @@ void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
   for (int dim = 0; dim < num_dims(); ++dim) ShardEdges(from, dim, edges);
 }
 
-void LayoutGraph::AddUnpricedMovesFrom(const PackedLayout& from,
+void LayoutGraph::AddUnpricedMovesFrom(const CutLayout& from,
                                        std::vector<Edge>& edges) const {
-  if (!MayExchange(from)) return;
+  if (!MayExchange(from.layout)) return;
   for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 
-void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
+void LayoutGraph::SingleAxisEdges(const CutLayout& from, int i,
                                   std::vector<Edge>& edges) const {
-  const AxisState state = from[i];
-  if (state.is_shard() && !IsMinorMost(from, i)) return;
+  const AxisState state = from.layout[i];
+  if (state.is_shard() && !from.IsMinorMost(i)) return;
   const AxisList axis = SingleAxis(i);
   if (!state.is_replicate()) {
     edges.push_back(
         {state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather, axis,
-         WithAxes(from, axis, AxisState())});
+         WithAxes(from.layout, axis, AxisState())});
   }
   for (ReduceOp op : partial_ops_) {
-    if (!MayBecomePartial(from, i, op)) continue;
+    if (!MayBecomePartial(from.layout, i, op)) continue;
     edges.push_back({state.is_partial() ? StepKind::kScale : StepKind::kFill,
-                     axis, WithAxes(from, axis, AxisState::Partial(op))});
+                     axis,
+                     WithAxes(from.layout, axis, AxisState::Partial(op))});
   }
   if (has_ragged_) return;
   const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
@@ -234,25 +235,27 @@ void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                                  : StepKind::kAllToAll;
   for (int dim = 0; dim < num_dims(); ++dim) {
     if (state.is_shard(dim)) continue;
-    edges.push_back({to_shard, axis, WithShards(from, axis, dim)});
+    edges.push_back({to_shard, axis,
+                     WithShards(from.layout, axis, dim, from.num_cuts(dim))});
   }
 }
 
 // All-reduces and reduce-scatters over two or more of `axes`, which are P of
 // one op.
-void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
+void LayoutGraph::ReductionEdges(const CutLayout& from, AxisMask axes,
                                  std::vector<Edge>& edges) const {
   for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
     if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
     AxisList list = AxesOf(chosen);
     edges.push_back(
-        {StepKind::kAllReduce, list, WithAxes(from, list, AxisState())});
+        {StepKind::kAllReduce, list, WithAxes(from.layout, list, AxisState())});
     if (has_ragged_) continue;
     const auto begin = list.axes.begin();
     do {
       for (int dim = 0; dim < num_dims(); ++dim) {
         edges.push_back(
-            {StepKind::kReduceScatter, list, WithShards(from, list, dim)});
+            {StepKind::kReduceScatter, list,
+             WithShards(from.layout, list, dim, from.num_cuts(dim))});
       }
     } while (list.size <= kMaxAxesPermuted &&
              std::next_permutation(begin, begin + list.size));
@@ -260,45 +263,49 @@ void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
 }
 
 // All-gathers and all-to-alls over two or more of the axes that cut `dim`.
-void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
+void LayoutGraph::ShardEdges(const CutLayout& from, int dim,
                              std::vector<Edge>& edges) const {
-  const int cuts = CountShards(from, dim);
-  for (int count = 2; count <= cuts; ++count) {
-    const AxisList axes = MinorAxes(from, dim, count);
-    const PackedLayout gathered = WithAxes(from, axes, AxisState());
+  for (int count = 2; count <= from.num_cuts(dim); ++count) {
+    const AxisList axes = MinorAxes(from.dims[dim], count);
+    const PackedLayout gathered = WithAxes(from.layout, axes, AxisState());
     edges.push_back({StepKind::kAllGather, axes, gathered});
     const bool few = GroupSize(axes) <= kMaxRanksTried;
-    const CutLayout pieces = Cut(gathered);
-    const bool is_cut_evenly = CutsEvenly(pieces.dims[dim].piece, axes);
+    const bool is_cut_evenly =
+        !few && CutsEvenly(from.PieceBefore(axes.axes[0]), axes);
     for (int other = 0; other < num_dims(); ++other) {
       if (other == dim) continue;
       const bool is_legal =
-          few || (is_cut_evenly && CutsEvenly(pieces.dims[other].piece, axes));
+          few || (is_cut_evenly && CutsEvenly(from.dims[other].piece, axes));
       if (!is_legal) continue;
       edges.push_back(
-          {StepKind::kAllToAll, axes, WithShards(gathered, axes, other)});
+          {StepKind::kAllToAll, axes,
+           WithShards(gathered, axes, other, from.num_cuts(other))});
     }
   }
 }
 
 // Exchanges that take one axis out of a cutting order or put it into one, other
 // than at the end of both.
-void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
+void LayoutGraph::MoveEdges(const CutLayout& from, int i,
                             std::vector<Edge>& edges) const {
-  const AxisState state = from[i];
-  const bool was_last = !state.is_shard() || IsMinorMost(from, i);
-  const PackedLayout without = Without(from, i);
+  const AxisState state = from.layout[i];
+  const bool was_last = !state.is_shard() || from.IsMinorMost(i);
+  const PackedLayout without = Without(from.layout, i);
   const auto add = [&](const PackedLayout& after) {
     edges.push_back({StepKind::kExchange, {}, after});
   };
   if (!was_last) add(without);
   for (int dim = 0; dim < num_dims(); ++dim) {
-    const int cuts = CountShards(without, dim);
-    for (int at = 0; at <= cuts; ++at) {
-      if (state == AxisState::Shard(dim, at)) continue;
-      const bool is_collective = was_last && at == cuts;
-      if (is_collective) continue;
-      add(WithShardAt(without, i, dim, at));
+    const AxisList others = AxesBut(from.dims[dim], i);
+    PackedLayout after = without;
+    for (int at = 0; at < others.size; ++at) {
+      after[others.axes[at]] = AxisState::Shard(dim, at + 1);
+    }
+    for (int at = 0; at <= others.size; ++at) {
+      if (at > 0) after[others.axes[at - 1]] = AxisState::Shard(dim, at - 1);
+      after[i] = AxisState::Shard(dim, at);
+      const bool is_collective = was_last && at == others.size;
+      if (after[i] != state && !is_collective) add(after);
     }
   }
 }
@@ -368,7 +375,7 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
       add(Without(layout, i));
       if (!IsLinear(layout[i].op())) continue;
       for (int dim = 0; dim < num_dims(); ++dim) {
-        add(WithShards(layout, SingleAxis(i), dim));
+        add(WithShards(layout, SingleAxis(i), dim, CountShards(layout, dim)));
       }
     }
   }

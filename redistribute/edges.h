@@ -160,9 +160,8 @@ class LayoutGraph {
   // The same without costs, for a search that does not need all of them: the
   // steps but exchanges; and exchanges, without axes, some of which may turn
   // out not to be edges.
-  void UnpricedEdgesFrom(const PackedLayout& from,
-                         std::vector<Edge>& edges) const;
-  void AddUnpricedMovesFrom(const PackedLayout& from,
+  void UnpricedEdgesFrom(const CutLayout& from, std::vector<Edge>& edges) const;
+  void AddUnpricedMovesFrom(const CutLayout& from,
                             std::vector<Edge>& edges) const;
   // What prices and bounds ask for. LIFETIME: that of the graph.
   CutLayout Cut(const PackedLayout& layout) const {
@@ -238,14 +237,13 @@ class LayoutGraph {
     return Overlap(axis_sizes_, before, after);
   }
 
-  void SingleAxisEdges(const PackedLayout& from, int i,
+  void SingleAxisEdges(const CutLayout& from, int i,
                        std::vector<Edge>& edges) const;
-  void ReductionEdges(const PackedLayout& from, AxisMask axes,
+  void ReductionEdges(const CutLayout& from, AxisMask axes,
                       std::vector<Edge>& edges) const;
-  void ShardEdges(const PackedLayout& from, int dim,
+  void ShardEdges(const CutLayout& from, int dim,
                   std::vector<Edge>& edges) const;
-  void MoveEdges(const PackedLayout& from, int i,
-                 std::vector<Edge>& edges) const;
+  void MoveEdges(const CutLayout& from, int i, std::vector<Edge>& edges) const;
 
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The most elements that a rank holds.

@@ -104,6 +104,7 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
                                             const PackedLayout& to,
                                             AxisMask axes) const {
   Changes changes;
+  if (partial_ops_.empty()) return changes;  // only sums make copies count
   for (int i = 0; i < num_axes(); ++i) {
     if ((axes >> i & 1) == 0) continue;
     const int64_t size = axes_[i].size;
@@ -143,7 +144,8 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
                                             AxisMask own) const {
   if (has_ragged_) return NeedOf(overlap, own);
   if (overlap.IsEven()) {
-    return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
+    const int64_t held = overlap.HeldTogether(own);
+    return {{held, 1}, {overlap.FoundTogether(own, held), 1}};
   }
   const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
   const Overlap joined = OverlapOf(from, end);

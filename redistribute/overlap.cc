@@ -21,8 +21,9 @@ Share Times(const Share& a, const Share& b) {
 Overlap::Overlap(absl::Span<const int64_t> axis_sizes, const CutLayout& before,
                  const CutLayout& after)
     : axis_sizes_(axis_sizes), before_(before), after_(after) {
-  for (size_t i = 0; i < before.dims.size(); ++i) {
-    dims_.push_back(Compare(before.dims[i], after.dims[i]));
+  const CutLayout::Dim* of_after = after.dims.data();
+  for (const CutLayout::Dim& of_before : before.dims) {
+    dims_.push_back(Compare(of_before, *of_after++));
   }
 }
 
@@ -121,9 +122,9 @@ int64_t Overlap::HeldTogether(AxisMask own) const {
   return elements;
 }
 
-int64_t Overlap::FoundTogether(AxisMask own) const {
-  int64_t elements = HeldTogether(own);
-  if (elements == 0) return 0;
+int64_t Overlap::FoundTogether(AxisMask own, int64_t held) const {
+  if (held == 0) return 0;
+  int64_t elements = held;
   for (const Dim& dim : dims_) {
     const Parts parts = PartsOf(dim, own, own);
     if (parts.count == 0) return 0;

@@ -62,9 +62,10 @@ class Overlap {
 
   // What ranks hold together that have the same coordinates along `own`: the
   // elements that they shall, and what of it, at most, those ranks of some such
-  // set have already that lacks the most. REQUIRES: IsEven().
+  // set have already that lacks the most.
+  // REQUIRES: IsEven(); held == HeldTogether(own).
   int64_t HeldTogether(AxisMask own) const;
-  int64_t FoundTogether(AxisMask own) const;
+  int64_t FoundTogether(AxisMask own, int64_t held) const;
 
   // The axes on which it depends who needs what: those that cut a dim
   // differently before and after.

@@ -113,18 +113,6 @@ inline AxisList AxesOf(AxisMask mask) {
   return list;
 }
 
-// The last `count` axes in the cutting order of `dim`.
-inline AxisList MinorAxes(const PackedLayout& layout, int dim, int count) {
-  const int first = CountShards(layout, dim) - count;
-  AxisList list;
-  list.size = static_cast<uint8_t>(count);
-  for (int i = 0; i < kMaxMovingAxes; ++i) {
-    if (!layout[i].is_shard(dim) || layout[i].position() < first) continue;
-    list.axes[layout[i].position() - first] = static_cast<uint8_t>(i);
-  }
-  return list;
-}
-
 inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
                              AxisState state) {
   PackedLayout result = layout;
@@ -132,12 +120,11 @@ inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
   return result;
 }
 
-// `layout` with `axes` as the last that cut `dim`.
-// REQUIRES: none of them shards `dim`.
+// `layout` with `axes` as the last that cut `dim`, from `position` on.
+// REQUIRES: so many axes shard `dim`, none of these.
 inline PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
-                               int dim) {
+                               int dim, int position) {
   PackedLayout result = layout;
-  int position = CountShards(layout, dim);
   for (int i : axes.span()) result[i] = AxisState::Shard(dim, position++);
   return result;
 }

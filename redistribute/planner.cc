@@ -110,8 +110,8 @@ class Search {
     friend bool operator==(const State&, const State&) = default;
     template <typename H>
     friend H AbslHashValue(H h, const State& s) {
-      return H::combine(std::move(h), std::bit_cast<uint64_t>(s.layout),
-                        s.place);
+      // Few states differ by place alone.
+      return H::combine(std::move(h), internal::BytesOf(s.layout));
     }
   };
 
@@ -201,13 +201,12 @@ class Search {
   }
 
   void Expand(int at) {
-    // Copied, for Follow may move the nodes.
-    const PackedLayout layout = nodes_[at].state.layout;
-    const bool may_exchange = graph_.MayExchange(layout);
+    const bool may_exchange = graph_.MayExchange(nodes_[at].state.layout);
     // First, for the direct way bounds all others.
     if (may_exchange) TryStops(at);
-    graph_.UnpricedEdgesFrom(layout, edges_);
-    if (!are_few_) graph_.AddUnpricedMovesFrom(layout, edges_);
+    const CutLayout& cuts = nodes_[at].cuts;  // until a new node comes up
+    graph_.UnpricedEdgesFrom(cuts, edges_);
+    if (!are_few_) graph_.AddUnpricedMovesFrom(cuts, edges_);
     for (Edge& edge : edges_) Try(at, NodeOf({edge.after}), edge);
     const bool is_source = nodes_[at].way.parent < 0;
     if (is_source && may_exchange && !are_few_) AddFirstStops();

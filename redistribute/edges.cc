@@ -41,6 +41,17 @@ Placement PlacementOf(AxisState state) {
                           : Placement::Replicate();
 }
 
+// Appends an edge, to be completed where it is: to copy an object that has just
+// been written bit by bit takes longer.
+Edge& AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& after,
+              std::vector<Edge>& edges) {
+  Edge& edge = edges.emplace_back();
+  edge.kind = kind;
+  edge.axes = axes;
+  edge.after = after;
+  return edge;
+}
+
 }  // namespace
 
 LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
@@ -218,16 +229,17 @@ void LayoutGraph::SingleAxisEdges(const CutLayout& from, int i,
   const AxisState state = from.layout[i];
   if (state.is_shard() && !from.IsMinorMost(i)) return;
   const AxisList axis = SingleAxis(i);
+  const auto add = [&](StepKind kind, AxisState after) {
+    AddEdge(kind, axis, from.layout, edges).after[i] = after;
+  };
   if (!state.is_replicate()) {
-    edges.push_back(
-        {state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather, axis,
-         WithAxes(from.layout, axis, AxisState())});
+    add(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
+        AxisState());
   }
   for (ReduceOp op : partial_ops_) {
     if (!MayBecomePartial(from.layout, i, op)) continue;
-    edges.push_back({state.is_partial() ? StepKind::kScale : StepKind::kFill,
-                     axis,
-                     WithAxes(from.layout, axis, AxisState::Partial(op))});
+    add(state.is_partial() ? StepKind::kScale : StepKind::kFill,
+        AxisState::Partial(op));
   }
   if (has_ragged_) return;
   const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
@@ -235,8 +247,7 @@ void LayoutGraph::SingleAxisEdges(const CutLayout& from, int i,
                                                  : StepKind::kAllToAll;
   for (int dim = 0; dim < num_dims(); ++dim) {
     if (state.is_shard(dim)) continue;
-    edges.push_back({to_shard, axis,
-                     WithShards(from.layout, axis, dim, from.num_cuts(dim))});
+    add(to_shard, AxisState::Shard(dim, from.num_cuts(dim)));
   }
 }
 
@@ -247,15 +258,14 @@ void LayoutGraph::ReductionEdges(const CutLayout& from, AxisMask axes,
   for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
     if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
     AxisList list = AxesOf(chosen);
-    edges.push_back(
-        {StepKind::kAllReduce, list, WithAxes(from.layout, list, AxisState())});
+    const PackedLayout reduced = WithAxes(from.layout, list, AxisState());
+    AddEdge(StepKind::kAllReduce, list, reduced, edges);
     if (has_ragged_) continue;
     const auto begin = list.axes.begin();
     do {
       for (int dim = 0; dim < num_dims(); ++dim) {
-        edges.push_back(
-            {StepKind::kReduceScatter, list,
-             WithShards(from.layout, list, dim, from.num_cuts(dim))});
+        Edge& edge = AddEdge(StepKind::kReduceScatter, list, reduced, edges);
+        Shard(list, dim, from.num_cuts(dim), edge.after);
       }
     } while (list.size <= kMaxAxesPermuted &&
              std::next_permutation(begin, begin + list.size));
@@ -268,7 +278,7 @@ void LayoutGraph::ShardEdges(const CutLayout& from, int dim,
   for (int count = 2; count <= from.num_cuts(dim); ++count) {
     const AxisList axes = MinorAxes(from.dims[dim], count);
     const PackedLayout gathered = WithAxes(from.layout, axes, AxisState());
-    edges.push_back({StepKind::kAllGather, axes, gathered});
+    AddEdge(StepKind::kAllGather, axes, gathered, edges);
     const bool few = GroupSize(axes) <= kMaxRanksTried;
     const bool is_cut_evenly =
         !few && CutsEvenly(from.PieceBefore(axes.axes[0]), axes);
@@ -277,9 +287,8 @@ void LayoutGraph::ShardEdges(const CutLayout& from, int dim,
       const bool is_legal =
           few || (is_cut_evenly && CutsEvenly(from.dims[other].piece, axes));
       if (!is_legal) continue;
-      edges.push_back(
-          {StepKind::kAllToAll, axes,
-           WithShards(gathered, axes, other, from.num_cuts(other))});
+      Edge& edge = AddEdge(StepKind::kAllToAll, axes, gathered, edges);
+      Shard(axes, other, from.num_cuts(other), edge.after);
     }
   }
 }
@@ -291,21 +300,17 @@ void LayoutGraph::MoveEdges(const CutLayout& from, int i,
   const AxisState state = from.layout[i];
   const bool was_last = !state.is_shard() || from.IsMinorMost(i);
   const PackedLayout without = Without(from.layout, i);
-  const auto add = [&](const PackedLayout& after) {
-    edges.push_back({StepKind::kExchange, {}, after});
-  };
-  if (!was_last) add(without);
+  if (!was_last) AddEdge(StepKind::kExchange, {}, without, edges);
   for (int dim = 0; dim < num_dims(); ++dim) {
     const AxisList others = AxesBut(from.dims[dim], i);
-    PackedLayout after = without;
-    for (int at = 0; at < others.size; ++at) {
-      after[others.axes[at]] = AxisState::Shard(dim, at + 1);
-    }
     for (int at = 0; at <= others.size; ++at) {
-      if (at > 0) after[others.axes[at - 1]] = AxisState::Shard(dim, at - 1);
-      after[i] = AxisState::Shard(dim, at);
       const bool is_collective = was_last && at == others.size;
-      if (after[i] != state && !is_collective) add(after);
+      if (state == AxisState::Shard(dim, at) || is_collective) continue;
+      Edge& edge = AddEdge(StepKind::kExchange, {}, without, edges);
+      edge.after[i] = AxisState::Shard(dim, at);
+      for (int behind = at; behind < others.size; ++behind) {
+        edge.after[others.axes[behind]] = AxisState::Shard(dim, behind + 1);
+      }
     }
   }
 }
@@ -375,7 +380,9 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
       add(Without(layout, i));
       if (!IsLinear(layout[i].op())) continue;
       for (int dim = 0; dim < num_dims(); ++dim) {
-        add(WithShards(layout, SingleAxis(i), dim, CountShards(layout, dim)));
+        PackedLayout before = layout;
+        before[i] = AxisState::Shard(dim, CountShards(layout, dim));
+        add(before);
       }
     }
   }

@@ -120,13 +120,11 @@ inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
   return result;
 }
 
-// `layout` with `axes` as the last that cut `dim`, from `position` on.
+// Makes `axes` the last that cut `dim`, from `position` on.
 // REQUIRES: so many axes shard `dim`, none of these.
-inline PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
-                               int dim, int position) {
-  PackedLayout result = layout;
-  for (int i : axes.span()) result[i] = AxisState::Shard(dim, position++);
-  return result;
+inline void Shard(const AxisList& axes, int dim, int position,
+                  PackedLayout& layout) {
+  for (int i : axes.span()) layout[i] = AxisState::Shard(dim, position++);
 }
 
 // `layout` with R along axis i.

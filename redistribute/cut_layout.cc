@@ -25,13 +25,8 @@ CutLayout::CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
       dim.is_even = dim.is_even && rest == 0;
       pieces[dim.axes[cut]] = dim.piece;
     }
+    num_elements *= dim.piece;
   }
-}
-
-int64_t CutLayout::num_elements() const {
-  int64_t elements = 1;
-  for (const Dim& dim : dims) elements *= dim.piece;
-  return elements;
 }
 
 }  // namespace tessera::internal

@@ -27,9 +27,6 @@ struct CutLayout {
   CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
             const PackedLayout& packed);
 
-  // Of the largest piece.
-  int64_t num_elements() const;
-
   int num_cuts(int dim) const { return dims[dim].num_axes; }
 
   // For an axis that cuts: whether it comes last in the cutting order of its
@@ -39,6 +36,7 @@ struct CutLayout {
 
   PackedLayout layout;
   absl::InlinedVector<Dim, 4> dims;
+  int64_t num_elements = 1;  // of the largest piece
   // By axis that cuts, the largest extent that its cut leaves.
   std::array<int64_t, kMaxMovingAxes> pieces;
 };

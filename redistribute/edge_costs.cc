@@ -17,7 +17,7 @@ int64_t HopsOf(StepKind kind, int64_t group_size) {
 }  // namespace
 
 int64_t LayoutGraph::LocalElements(const CutLayout& layout) const {
-  return has_ragged_ ? ragged_elements_ : layout.num_elements();
+  return has_ragged_ ? ragged_elements_ : layout.num_elements;
 }
 
 int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {

@@ -75,11 +75,11 @@ int64_t LayoutGraph::LeastLatency(int bits) const {
 // more of it, dim by dim, than a rank holds before and after.
 int64_t LayoutGraph::LeastExchange(const CutLayout& from,
                                    const CutLayout& to) const {
-  int64_t held = 1;
+  const int64_t held = to.num_elements;
   int64_t shared = 1;
-  for (int dim = 0; dim < num_dims(); ++dim) {
-    held *= to.dims[dim].piece;
-    shared *= std::min(from.dims[dim].piece, to.dims[dim].piece);
+  const CutLayout::Dim* of_to = to.dims.data();
+  for (const CutLayout::Dim& of_from : from.dims) {
+    shared *= std::min(of_from.piece, of_to++->piece);
   }
   if (held == shared) return SaturatingAdd(launch_ps_, least_latency_ps_);
   int64_t time = launch_ps_;

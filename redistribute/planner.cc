@@ -286,9 +286,9 @@ class Search {
   bool MayHelp(int at, int to, StepKind kind) const {
     if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
     if (kind != StepKind::kExchange) return true;
-    return !graph_.HasSliceOrCollective(nodes_[at].cuts, nodes_[to].cuts) &&
-           MayHelp(at, to, kind,
-                   graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts));
+    return MayHelp(at, to, kind,
+                   graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts)) &&
+           !graph_.HasSliceOrCollective(nodes_[at].cuts, nodes_[to].cuts);
   }
   bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
     const Rank rank = Behind(nodes_[at].way.rank, kind, cost);

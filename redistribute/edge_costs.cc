@@ -8,13 +8,6 @@
 #include "tessera/tensor/index.h"
 
 namespace tessera::internal {
-namespace {
-
-int64_t HopsOf(StepKind kind, int64_t group_size) {
-  return kind == StepKind::kAllReduce ? 2 * (group_size - 1) : group_size - 1;
-}
-
-}  // namespace
 
 int64_t LayoutGraph::LocalElements(const CutLayout& layout) const {
   return has_ragged_ ? ragged_elements_ : layout.num_elements;
@@ -79,9 +72,8 @@ int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
 }
 
 int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
-                                   const AxisList& axes) const {
-  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
-    const int64_t n = GroupSize(axes);
+                                   const AxisList& axes, int64_t n) const {
+  if (gathered % n == 0 && cut % n == 0) {
     return (gathered - gathered / n) * (cut / n);
   }
   const auto exchanged = [&](const PackedCoords& coords) {
@@ -110,8 +102,7 @@ int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
 
 LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
                                       const CutLayout& after,
-                                      const AxisList& axes) const {
-  const int64_t n = GroupSize(axes);
+                                      const AxisList& axes, int64_t n) const {
   switch (kind) {
     case StepKind::kAllReduce: {
       const int64_t elements = LocalElements(before);
@@ -132,7 +123,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
       for (int i = 0; i < num_dims(); ++i) {
         if (i != dim) others *= after.dims[i].piece;
       }
-      const int64_t least = CutsEvenly(gathered, axes)
+      const int64_t least = gathered % n == 0
                                 ? gathered / n
                                 : LeastNestedPiece(gathered, axes.span());
       return {(gathered - least) * others, before.dims[dim].piece * others};
@@ -146,7 +137,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
       for (int i = 0; i < num_dims(); ++i) {
         if (i != from && i != to) others *= before.dims[i].piece;
       }
-      return {MostExchanged(gathered, cut, axes) * others,
+      return {MostExchanged(gathered, cut, axes, n) * others,
               before.dims[from].piece * after.dims[to].piece * others};
     }
     case StepKind::kExchange:
@@ -176,13 +167,13 @@ int64_t LayoutGraph::LatencyOf(const Tier& tier, AxisMask crossed) const {
 Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
                                  const CutLayout& after,
                                  const AxisList& axes) const {
-  const Load load = LoadOf(kind, before, after, axes);
   const int64_t n = GroupSize(axes);
+  const Load load = LoadOf(kind, before, after, axes, n);
   Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
                .messages = n - 1};
   CollectiveTime time(
       {.messages = n - 1,
-       .hops_per_message = HopsOf(kind, n) / (n - 1),
+       .hops_per_message = kind == StepKind::kAllReduce ? 2 : 1,
        .bytes = cost.bytes_received,
        .largest_message = SaturatingMul(load.largest_message, element_size_)});
   const AxisMask crossed = MaskOf(axes);

@@ -183,7 +183,7 @@ class LayoutGraph {
   };
   LeastEdge LeastEdgeTo(const CutLayout& to) const;
 
-  // No exchange between them takes less time.
+  // No exchange, all-gather or all-to-all between them takes less time.
   int64_t LeastExchange(const CutLayout& from, const CutLayout& to) const;
 
   // True if there is no exchange between them, for slices do, or one that costs
@@ -262,18 +262,18 @@ class LayoutGraph {
   // The least of these pieces.
   int64_t LeastNestedPiece(int64_t extent,
                            absl::Span<const uint8_t> axes) const;
-  // The most elements that a rank receives in an all-to-all from dim extents
-  // `gathered` to dim extents `cut`, per element of the other dims.
-  int64_t MostExchanged(int64_t gathered, int64_t cut,
-                        const AxisList& axes) const;
+  // The most elements that a rank receives in an all-to-all over n ranks from
+  // dim extents `gathered` to dim extents `cut`, per element of the other dims.
+  int64_t MostExchanged(int64_t gathered, int64_t cut, const AxisList& axes,
+                        int64_t n) const;
 
-  // Elements that a rank receives in a collective.
+  // Elements that a rank receives in a collective over n ranks.
   struct Load {
     int64_t total = 0;
     int64_t largest_message = 0;
   };
   Load LoadOf(StepKind kind, const CutLayout& before, const CutLayout& after,
-              const AxisList& axes) const;
+              const AxisList& axes, int64_t n) const;
   Cost LocalCost(const CutLayout& after) const;
   Cost CollectiveCost(StepKind kind, const CutLayout& before,
                       const CutLayout& after, const AxisList& axes) const;

@@ -285,10 +285,18 @@ class Search {
   // better than those known, and may be part of one to the target.
   bool MayHelp(int at, int to, StepKind kind) const {
     if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
-    if (kind != StepKind::kExchange) return true;
-    return MayHelp(at, to, kind,
-                   graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts)) &&
-           !graph_.HasSliceOrCollective(nodes_[at].cuts, nodes_[to].cuts);
+    const CutLayout& from_cuts = nodes_[at].cuts;
+    const CutLayout& to_cuts = nodes_[to].cuts;
+    const bool is_exchange = kind == StepKind::kExchange;
+    // Of a few, most collectives help.
+    const bool moves_pieces =
+        is_exchange || (!are_few_ && (kind == StepKind::kAllGather ||
+                                      kind == StepKind::kAllToAll));
+    if (moves_pieces &&
+        !MayHelp(at, to, kind, graph_.LeastExchange(from_cuts, to_cuts))) {
+      return false;
+    }
+    return !is_exchange || !graph_.HasSliceOrCollective(from_cuts, to_cuts);
   }
   bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
     const Rank rank = Behind(nodes_[at].way.rank, kind, cost);

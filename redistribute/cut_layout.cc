@@ -13,10 +13,10 @@ CutLayout::CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
     dim.axes[packed[axis].position()] = static_cast<uint8_t>(axis);
     ++dim.num_axes;
   }
-  for (size_t i = 0; i < dims.size(); ++i) {
-    Dim& dim = dims[i];
-    dim.extent = extents[i];
-    dim.piece = extents[i];
+  const int64_t* extent = extents.data();
+  for (Dim& dim : dims) {
+    dim.extent = *extent++;
+    dim.piece = dim.extent;
     // Nested cuts by ceil(extent / size) divide by the sizes in turn.
     for (int cut = 0; cut < dim.num_axes; ++cut) {
       const int64_t size = axis_sizes[dim.axes[cut]];
@@ -25,13 +25,8 @@ CutLayout::CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
       dim.is_even = dim.is_even && rest == 0;
       pieces[dim.axes[cut]] = dim.piece;
     }
+    num_elements *= dim.piece;
   }
-}
-
-int64_t CutLayout::num_elements() const {
-  int64_t elements = 1;
-  for (const Dim& dim : dims) elements *= dim.piece;
-  return elements;
 }
 
 }  // namespace tessera::internal

@@ -27,20 +27,53 @@ struct CutLayout {
   CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
             const PackedLayout& packed);
 
-  // Of the largest piece.
-  int64_t num_elements() const;
+  int num_cuts(int dim) const { return dims[dim].num_axes; }
+
+  // For an axis that cuts: whether it comes last in the cutting order of its
+  // dim; the largest extent that is left for it to cut.
+  bool IsMinorMost(int axis) const;
+  int64_t PieceBefore(int axis) const;
 
   PackedLayout layout;
   absl::InlinedVector<Dim, 4> dims;
+  int64_t num_elements = 1;  // of the largest piece
   // By axis that cuts, the largest extent that its cut leaves.
   std::array<int64_t, kMaxMovingAxes> pieces;
 };
+
+inline bool CutLayout::IsMinorMost(int axis) const {
+  return layout[axis].position() + 1 == num_cuts(layout[axis].dim());
+}
+
+inline int64_t CutLayout::PieceBefore(int axis) const {
+  const Dim& dim = dims[layout[axis].dim()];
+  const int position = layout[axis].position();
+  return position == 0 ? dim.extent : pieces[dim.axes[position - 1]];
+}
 
 // The axes that cut a dim, from one on.
 inline AxisMask MaskOf(const CutLayout::Dim& dim, int from) {
   AxisMask axes = kNoAxes;
   for (int i = from; i < dim.num_axes; ++i) axes |= AxisMask{1} << dim.axes[i];
   return axes;
+}
+
+// The last `count` axes that cut a dim.
+inline AxisList MinorAxes(const CutLayout::Dim& dim, int count) {
+  AxisList list;
+  for (int i = dim.num_axes - count; i < dim.num_axes; ++i) {
+    list.push_back(dim.axes[i]);
+  }
+  return list;
+}
+
+// The axes that cut a dim, less one that may.
+inline AxisList AxesBut(const CutLayout::Dim& dim, int axis) {
+  AxisList list;
+  for (int i = 0; i < dim.num_axes; ++i) {
+    if (dim.axes[i] != axis) list.push_back(dim.axes[i]);
+  }
+  return list;
 }
 
 }  // namespace tessera::internal

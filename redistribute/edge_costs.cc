@@ -8,16 +8,9 @@
 #include "tessera/tensor/index.h"
 
 namespace tessera::internal {
-namespace {
-
-int64_t HopsOf(StepKind kind, int64_t group_size) {
-  return kind == StepKind::kAllReduce ? 2 * (group_size - 1) : group_size - 1;
-}
-
-}  // namespace
 
 int64_t LayoutGraph::LocalElements(const CutLayout& layout) const {
-  return has_ragged_ ? ragged_elements_ : layout.num_elements();
+  return has_ragged_ ? ragged_elements_ : layout.num_elements;
 }
 
 int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
@@ -79,9 +72,8 @@ int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
 }
 
 int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
-                                   const AxisList& axes) const {
-  if (CutsEvenly(gathered, axes) && CutsEvenly(cut, axes)) {
-    const int64_t n = GroupSize(axes);
+                                   const AxisList& axes, int64_t n) const {
+  if (gathered % n == 0 && cut % n == 0) {
     return (gathered - gathered / n) * (cut / n);
   }
   const auto exchanged = [&](const PackedCoords& coords) {
@@ -110,8 +102,7 @@ int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
 
 LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
                                       const CutLayout& after,
-                                      const AxisList& axes) const {
-  const int64_t n = GroupSize(axes);
+                                      const AxisList& axes, int64_t n) const {
   switch (kind) {
     case StepKind::kAllReduce: {
       const int64_t elements = LocalElements(before);
@@ -132,7 +123,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
       for (int i = 0; i < num_dims(); ++i) {
         if (i != dim) others *= after.dims[i].piece;
       }
-      const int64_t least = CutsEvenly(gathered, axes)
+      const int64_t least = gathered % n == 0
                                 ? gathered / n
                                 : LeastNestedPiece(gathered, axes.span());
       return {(gathered - least) * others, before.dims[dim].piece * others};
@@ -146,7 +137,7 @@ LayoutGraph::Load LayoutGraph::LoadOf(StepKind kind, const CutLayout& before,
       for (int i = 0; i < num_dims(); ++i) {
         if (i != from && i != to) others *= before.dims[i].piece;
       }
-      return {MostExchanged(gathered, cut, axes) * others,
+      return {MostExchanged(gathered, cut, axes, n) * others,
               before.dims[from].piece * after.dims[to].piece * others};
     }
     case StepKind::kExchange:
@@ -163,14 +154,12 @@ Cost LayoutGraph::LocalCost(const CutLayout& after) const {
   return {.time_ps = memory_rate_.TimeFor(PieceBytes(after))};
 }
 
-int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
-  int64_t latency = tiers_[tier].link.latency_ps;
+int64_t LayoutGraph::LatencyOf(const Tier& tier, AxisMask crossed) const {
+  int64_t latency = tier.link.latency_ps;
   if (latencies_descend_) return latency;
-  for (int i = 0; i < num_axes(); ++i) {
-    const Tier& other = tiers_[axes_[i].tier];
-    const bool counts =
-        (crossed >> i & 1) != 0 && axes_[i].tier > static_cast<int>(tier);
-    if (counts) latency = std::max(latency, other.link.latency_ps);
+  const AxisList within_faster = AxesOf(crossed & ~tier.within);
+  for (int i : within_faster.span()) {
+    latency = std::max(latency, tiers_[axes_[i].tier].link.latency_ps);
   }
   return latency;
 }
@@ -178,13 +167,13 @@ int64_t LayoutGraph::LatencyOf(size_t tier, AxisMask crossed) const {
 Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
                                  const CutLayout& after,
                                  const AxisList& axes) const {
-  const Load load = LoadOf(kind, before, after, axes);
   const int64_t n = GroupSize(axes);
+  const Load load = LoadOf(kind, before, after, axes, n);
   Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
                .messages = n - 1};
   CollectiveTime time(
       {.messages = n - 1,
-       .hops_per_message = HopsOf(kind, n) / (n - 1),
+       .hops_per_message = kind == StepKind::kAllReduce ? 2 : 1,
        .bytes = cost.bytes_received,
        .largest_message = SaturatingMul(load.largest_message, element_size_)});
   const AxisMask crossed = MaskOf(axes);
@@ -197,7 +186,7 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
     const int64_t messages = within - nearer;
     within = nearer;
     if (messages == 0) continue;
-    time.Add(messages, LatencyOf(tier, crossed), tiers_[tier].rate);
+    time.Add(messages, LatencyOf(tiers_[tier], crossed), tiers_[tier].rate);
   }
   cost.time_ps = SaturatingAdd(launch_ps_, time.picoseconds());
   return cost;
@@ -206,49 +195,51 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
 Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
   // Where latencies descend, the crossed axes do not matter.
   const AxisMask crossed = latencies_descend_ ? kNoAxes : overlap.AxesLeft();
-  absl::InlinedVector<Share, 2> found(tiers_.size());
+  Cost cost = {.time_ps = launch_ps_};
+  Share at_hand = overlap.Most();  // within the tiers looked at so far
   bool is_exact = true;
-  for (size_t tier = 0; tier < tiers_.size(); ++tier) {
-    const Overlap::Finding least = overlap.Least(tiers_[tier].within);
-    found[tier] = least.share;
+  for (const Tier& tier : tiers_) {
+    const Overlap::Finding least = overlap.Least(tier.within);
     is_exact = is_exact && least.is_exact;
+    AddMessages(tier, crossed, at_hand, least.share, cost);
+    at_hand = least.share;
   }
-  const AxisList decisive =
-      is_exact ? AxisList() : AxesOf(overlap.DecisiveAxes());
-  if (is_exact || GroupSize(decisive) > kMaxRanksTried) {
-    return ExchangeCost(overlap.Most(), found, crossed);
-  }
+  if (is_exact) return cost;
+  const AxisList decisive = AxesOf(overlap.DecisiveAxes());
+  if (GroupSize(decisive) > kMaxRanksTried) return cost;
   Cost most;
   ForEachCoords(decisive, [&](const PackedCoords& coords) {
-    for (size_t tier = 0; tier < tiers_.size(); ++tier) {
-      found[tier] = overlap.FoundAt(coords, tiers_[tier].within);
-    }
-    const Cost cost =
-        ExchangeCost(overlap.FoundAt(coords, kNoAxes), found, crossed);
-    most.bytes_received = std::max(most.bytes_received, cost.bytes_received);
-    most.messages = std::max(most.messages, cost.messages);
-    most.time_ps = std::max(most.time_ps, cost.time_ps);
+    const Cost at_rank = ExchangeCostAt(overlap, coords, crossed);
+    most.bytes_received = std::max(most.bytes_received, at_rank.bytes_received);
+    most.messages = std::max(most.messages, at_rank.messages);
+    most.time_ps = std::max(most.time_ps, at_rank.time_ps);
   });
   return most;
 }
 
-Cost LayoutGraph::ExchangeCost(const Share& needed,
-                               absl::Span<const Share> found,
-                               AxisMask crossed) const {
+Cost LayoutGraph::ExchangeCostAt(const Overlap& overlap,
+                                 const PackedCoords& coords,
+                                 AxisMask crossed) const {
   Cost cost = {.time_ps = launch_ps_};
-  Share at_hand = needed;  // within the tiers looked at so far
-  for (size_t tier = 0; tier < found.size(); ++tier) {
-    const int64_t messages = at_hand.pieces - found[tier].pieces;
-    const int64_t bytes =
-        (at_hand.elements - found[tier].elements) * element_size_;
-    at_hand = found[tier];
-    cost.messages += messages;
-    cost.bytes_received += bytes;
-    const int64_t latency = SaturatingMul(messages, LatencyOf(tier, crossed));
-    cost.time_ps = SaturatingAdd(
-        cost.time_ps, SaturatingAdd(latency, tiers_[tier].rate.TimeFor(bytes)));
+  Share at_hand = overlap.FoundAt(coords, kNoAxes);
+  for (const Tier& tier : tiers_) {
+    const Share found = overlap.FoundAt(coords, tier.within);
+    AddMessages(tier, crossed, at_hand, found, cost);
+    at_hand = found;
   }
   return cost;
+}
+
+void LayoutGraph::AddMessages(const Tier& tier, AxisMask crossed,
+                              const Share& needed, const Share& found,
+                              Cost& cost) const {
+  const int64_t messages = needed.pieces - found.pieces;
+  const int64_t bytes = (needed.elements - found.elements) * element_size_;
+  cost.messages += messages;
+  cost.bytes_received += bytes;
+  const int64_t latency = SaturatingMul(messages, LatencyOf(tier, crossed));
+  cost.time_ps = SaturatingAdd(
+      cost.time_ps, SaturatingAdd(latency, tier.rate.TimeFor(bytes)));
 }
 
 }  // namespace tessera::internal

@@ -41,6 +41,17 @@ Placement PlacementOf(AxisState state) {
                           : Placement::Replicate();
 }
 
+// Appends an edge, to be completed where it is: to copy an object that has just
+// been written bit by bit takes longer.
+Edge& AddEdge(StepKind kind, const AxisList& axes, const PackedLayout& after,
+              std::vector<Edge>& edges) {
+  Edge& edge = edges.emplace_back();
+  edge.kind = kind;
+  edge.axes = axes;
+  edge.after = after;
+  return edge;
+}
+
 }  // namespace
 
 LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
@@ -154,9 +165,9 @@ Layout LayoutGraph::Unpack(const PackedLayout& packed) const {
 
 void LayoutGraph::EdgesFrom(const PackedLayout& from,
                             std::vector<Edge>& edges) const {
-  UnpricedEdgesFrom(from, edges);
-  AddUnpricedMovesFrom(from, edges);
   const CutLayout start = Cut(from);
+  UnpricedEdgesFrom(start, edges);
+  AddUnpricedMovesFrom(start, edges);
   const auto is_idle = [&](Edge& edge) {
     return !Price(start, Cut(edge.after), edge);
   };
@@ -192,14 +203,14 @@ void LayoutGraph::AddAxes(const PackedLayout& from, Edge& edge) const {
   edge.axes = ExchangeAxes(OverlapOf(start, end), from);
 }
 
-void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
+void LayoutGraph::UnpricedEdgesFrom(const CutLayout& from,
                                     std::vector<Edge>& edges) const {
   edges.clear();
   for (int i = 0; i < num_axes(); ++i) SingleAxisEdges(from, i, edges);
   for (ReduceOp op : partial_ops_) {
     AxisMask axes = kNoAxes;
     for (int i = 0; i < num_axes(); ++i) {
-      if (from[i] == AxisState::Partial(op)) axes |= AxisMask{1} << i;
+      if (from.layout[i] == AxisState::Partial(op)) axes |= AxisMask{1} << i;
     }
     ReductionEdges(from, axes, edges);
   }
@@ -207,26 +218,28 @@ void LayoutGraph::UnpricedEdgesFrom(const PackedLayout& from,
   for (int dim = 0; dim < num_dims(); ++dim) ShardEdges(from, dim, edges);
 }
 
-void LayoutGraph::AddUnpricedMovesFrom(const PackedLayout& from,
+void LayoutGraph::AddUnpricedMovesFrom(const CutLayout& from,
                                        std::vector<Edge>& edges) const {
-  if (!MayExchange(from)) return;
+  if (!MayExchange(from.layout)) return;
   for (int i = 0; i < num_axes(); ++i) MoveEdges(from, i, edges);
 }
 
-void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
+void LayoutGraph::SingleAxisEdges(const CutLayout& from, int i,
                                   std::vector<Edge>& edges) const {
-  const AxisState state = from[i];
-  if (state.is_shard() && !IsMinorMost(from, i)) return;
+  const AxisState state = from.layout[i];
+  if (state.is_shard() && !from.IsMinorMost(i)) return;
   const AxisList axis = SingleAxis(i);
+  const auto add = [&](StepKind kind, AxisState after) {
+    AddEdge(kind, axis, from.layout, edges).after[i] = after;
+  };
   if (!state.is_replicate()) {
-    edges.push_back(
-        {state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather, axis,
-         WithAxes(from, axis, AxisState())});
+    add(state.is_partial() ? StepKind::kAllReduce : StepKind::kAllGather,
+        AxisState());
   }
   for (ReduceOp op : partial_ops_) {
-    if (!MayBecomePartial(from, i, op)) continue;
-    edges.push_back({state.is_partial() ? StepKind::kScale : StepKind::kFill,
-                     axis, WithAxes(from, axis, AxisState::Partial(op))});
+    if (!MayBecomePartial(from.layout, i, op)) continue;
+    add(state.is_partial() ? StepKind::kScale : StepKind::kFill,
+        AxisState::Partial(op));
   }
   if (has_ragged_) return;
   const StepKind to_shard = state.is_replicate() ? StepKind::kSlice
@@ -234,25 +247,25 @@ void LayoutGraph::SingleAxisEdges(const PackedLayout& from, int i,
                                                  : StepKind::kAllToAll;
   for (int dim = 0; dim < num_dims(); ++dim) {
     if (state.is_shard(dim)) continue;
-    edges.push_back({to_shard, axis, WithShards(from, axis, dim)});
+    add(to_shard, AxisState::Shard(dim, from.num_cuts(dim)));
   }
 }
 
 // All-reduces and reduce-scatters over two or more of `axes`, which are P of
 // one op.
-void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
+void LayoutGraph::ReductionEdges(const CutLayout& from, AxisMask axes,
                                  std::vector<Edge>& edges) const {
   for (AxisMask chosen = 1; chosen <= axes; ++chosen) {
     if ((chosen & axes) != chosen || std::has_single_bit(chosen)) continue;
     AxisList list = AxesOf(chosen);
-    edges.push_back(
-        {StepKind::kAllReduce, list, WithAxes(from, list, AxisState())});
+    const PackedLayout reduced = WithAxes(from.layout, list, AxisState());
+    AddEdge(StepKind::kAllReduce, list, reduced, edges);
     if (has_ragged_) continue;
     const auto begin = list.axes.begin();
     do {
       for (int dim = 0; dim < num_dims(); ++dim) {
-        edges.push_back(
-            {StepKind::kReduceScatter, list, WithShards(from, list, dim)});
+        Edge& edge = AddEdge(StepKind::kReduceScatter, list, reduced, edges);
+        Shard(list, dim, from.num_cuts(dim), edge.after);
       }
     } while (list.size <= kMaxAxesPermuted &&
              std::next_permutation(begin, begin + list.size));
@@ -260,45 +273,44 @@ void LayoutGraph::ReductionEdges(const PackedLayout& from, AxisMask axes,
 }
 
 // All-gathers and all-to-alls over two or more of the axes that cut `dim`.
-void LayoutGraph::ShardEdges(const PackedLayout& from, int dim,
+void LayoutGraph::ShardEdges(const CutLayout& from, int dim,
                              std::vector<Edge>& edges) const {
-  const int cuts = CountShards(from, dim);
-  for (int count = 2; count <= cuts; ++count) {
-    const AxisList axes = MinorAxes(from, dim, count);
-    const PackedLayout gathered = WithAxes(from, axes, AxisState());
-    edges.push_back({StepKind::kAllGather, axes, gathered});
+  for (int count = 2; count <= from.num_cuts(dim); ++count) {
+    const AxisList axes = MinorAxes(from.dims[dim], count);
+    const PackedLayout gathered = WithAxes(from.layout, axes, AxisState());
+    AddEdge(StepKind::kAllGather, axes, gathered, edges);
     const bool few = GroupSize(axes) <= kMaxRanksTried;
-    const CutLayout pieces = Cut(gathered);
-    const bool is_cut_evenly = CutsEvenly(pieces.dims[dim].piece, axes);
+    const bool is_cut_evenly =
+        !few && CutsEvenly(from.PieceBefore(axes.axes[0]), axes);
     for (int other = 0; other < num_dims(); ++other) {
       if (other == dim) continue;
       const bool is_legal =
-          few || (is_cut_evenly && CutsEvenly(pieces.dims[other].piece, axes));
+          few || (is_cut_evenly && CutsEvenly(from.dims[other].piece, axes));
       if (!is_legal) continue;
-      edges.push_back(
-          {StepKind::kAllToAll, axes, WithShards(gathered, axes, other)});
+      Edge& edge = AddEdge(StepKind::kAllToAll, axes, gathered, edges);
+      Shard(axes, other, from.num_cuts(other), edge.after);
     }
   }
 }
 
 // Exchanges that take one axis out of a cutting order or put it into one, other
 // than at the end of both.
-void LayoutGraph::MoveEdges(const PackedLayout& from, int i,
+void LayoutGraph::MoveEdges(const CutLayout& from, int i,
                             std::vector<Edge>& edges) const {
-  const AxisState state = from[i];
-  const bool was_last = !state.is_shard() || IsMinorMost(from, i);
-  const PackedLayout without = Without(from, i);
-  const auto add = [&](const PackedLayout& after) {
-    edges.push_back({StepKind::kExchange, {}, after});
-  };
-  if (!was_last) add(without);
+  const AxisState state = from.layout[i];
+  const bool was_last = !state.is_shard() || from.IsMinorMost(i);
+  const PackedLayout without = Without(from.layout, i);
+  if (!was_last) AddEdge(StepKind::kExchange, {}, without, edges);
   for (int dim = 0; dim < num_dims(); ++dim) {
-    const int cuts = CountShards(without, dim);
-    for (int at = 0; at <= cuts; ++at) {
-      if (state == AxisState::Shard(dim, at)) continue;
-      const bool is_collective = was_last && at == cuts;
-      if (is_collective) continue;
-      add(WithShardAt(without, i, dim, at));
+    const AxisList others = AxesBut(from.dims[dim], i);
+    for (int at = 0; at <= others.size; ++at) {
+      const bool is_collective = was_last && at == others.size;
+      if (state == AxisState::Shard(dim, at) || is_collective) continue;
+      Edge& edge = AddEdge(StepKind::kExchange, {}, without, edges);
+      edge.after[i] = AxisState::Shard(dim, at);
+      for (int behind = at; behind < others.size; ++behind) {
+        edge.after[others.axes[behind]] = AxisState::Shard(dim, behind + 1);
+      }
     }
   }
 }
@@ -313,6 +325,14 @@ bool LayoutGraph::MayBecomePartial(const PackedLayout& from, int i,
   return absl::c_all_of(from, [&](AxisState other) {
     return !other.is_partial() || MayMix(other.op(), op);
   });
+}
+
+bool LayoutGraph::HasSliceOrCollective(const CutLayout& from,
+                                       const CutLayout& to) const {
+  if (OnlySlices(from.layout, to.layout)) return true;
+  const auto is_even = [](const CutLayout::Dim& dim) { return dim.is_even; };
+  return DifferAlongOneAxis(from.layout, to.layout) &&
+         absl::c_all_of(from.dims, is_even) && absl::c_all_of(to.dims, is_even);
 }
 
 bool LayoutGraph::MayExchange(const PackedLayout& layout) const {
@@ -360,7 +380,9 @@ std::vector<PackedLayout> LayoutGraph::FilledTo(const PackedLayout& to) const {
       add(Without(layout, i));
       if (!IsLinear(layout[i].op())) continue;
       for (int dim = 0; dim < num_dims(); ++dim) {
-        add(WithShards(layout, SingleAxis(i), dim));
+        PackedLayout before = layout;
+        before[i] = AxisState::Shard(dim, CountShards(layout, dim));
+        add(before);
       }
     }
   }

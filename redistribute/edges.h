@@ -160,9 +160,8 @@ class LayoutGraph {
   // The same without costs, for a search that does not need all of them: the
   // steps but exchanges; and exchanges, without axes, some of which may turn
   // out not to be edges.
-  void UnpricedEdgesFrom(const PackedLayout& from,
-                         std::vector<Edge>& edges) const;
-  void AddUnpricedMovesFrom(const PackedLayout& from,
+  void UnpricedEdgesFrom(const CutLayout& from, std::vector<Edge>& edges) const;
+  void AddUnpricedMovesFrom(const CutLayout& from,
                             std::vector<Edge>& edges) const;
   // What prices and bounds ask for. LIFETIME: that of the graph.
   CutLayout Cut(const PackedLayout& layout) const {
@@ -184,8 +183,12 @@ class LayoutGraph {
   };
   LeastEdge LeastEdgeTo(const CutLayout& to) const;
 
-  // No exchange between them takes less time.
+  // No exchange, all-gather or all-to-all between them takes less time.
   int64_t LeastExchange(const CutLayout& from, const CutLayout& to) const;
+
+  // True if there is no exchange between them, for slices do, or one that costs
+  // as much as a collective along one axis. REQUIRES: MayExchange of both.
+  bool HasSliceOrCollective(const CutLayout& from, const CutLayout& to) const;
 
   // True if exchanges may lead from and to it.
   bool MayExchange(const PackedLayout& layout) const;
@@ -234,14 +237,13 @@ class LayoutGraph {
     return Overlap(axis_sizes_, before, after);
   }
 
-  void SingleAxisEdges(const PackedLayout& from, int i,
+  void SingleAxisEdges(const CutLayout& from, int i,
                        std::vector<Edge>& edges) const;
-  void ReductionEdges(const PackedLayout& from, AxisMask axes,
+  void ReductionEdges(const CutLayout& from, AxisMask axes,
                       std::vector<Edge>& edges) const;
-  void ShardEdges(const PackedLayout& from, int dim,
+  void ShardEdges(const CutLayout& from, int dim,
                   std::vector<Edge>& edges) const;
-  void MoveEdges(const PackedLayout& from, int i,
-                 std::vector<Edge>& edges) const;
+  void MoveEdges(const CutLayout& from, int i, std::vector<Edge>& edges) const;
 
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The most elements that a rank holds.
@@ -260,18 +262,18 @@ class LayoutGraph {
   // The least of these pieces.
   int64_t LeastNestedPiece(int64_t extent,
                            absl::Span<const uint8_t> axes) const;
-  // The most elements that a rank receives in an all-to-all from dim extents
-  // `gathered` to dim extents `cut`, per element of the other dims.
-  int64_t MostExchanged(int64_t gathered, int64_t cut,
-                        const AxisList& axes) const;
+  // The most elements that a rank receives in an all-to-all over n ranks from
+  // dim extents `gathered` to dim extents `cut`, per element of the other dims.
+  int64_t MostExchanged(int64_t gathered, int64_t cut, const AxisList& axes,
+                        int64_t n) const;
 
-  // Elements that a rank receives in a collective.
+  // Elements that a rank receives in a collective over n ranks.
   struct Load {
     int64_t total = 0;
     int64_t largest_message = 0;
   };
   Load LoadOf(StepKind kind, const CutLayout& before, const CutLayout& after,
-              const AxisList& axes) const;
+              const AxisList& axes, int64_t n) const;
   Cost LocalCost(const CutLayout& after) const;
   Cost CollectiveCost(StepKind kind, const CutLayout& before,
                       const CutLayout& after, const AxisList& axes) const;
@@ -279,13 +281,16 @@ class LayoutGraph {
   // that cut the tensor before.
   AxisList ExchangeAxes(const Overlap& overlap, const PackedLayout& from) const;
   Cost ExchangeCost(const Overlap& overlap) const;
-  // Of a rank that looks for `needed` and finds that much of it within the
-  // axes up to each tier.
-  Cost ExchangeCost(const Share& needed, absl::Span<const Share> found,
-                    AxisMask crossed) const;
+  // Of the rank at these coordinates.
+  Cost ExchangeCostAt(const Overlap& overlap, const PackedCoords& coords,
+                      AxisMask crossed) const;
+  // Adds that a rank looks for `needed`, finds that much of it without the
+  // links of a tier, and gets the rest over these.
+  void AddMessages(const Tier& tier, AxisMask crossed, const Share& needed,
+                   const Share& found, Cost& cost) const;
   // Of a message over the links of a tier, which may cross those of faster
   // ones among the axes `crossed`.
-  int64_t LatencyOf(size_t tier, AxisMask crossed) const;
+  int64_t LatencyOf(const Tier& tier, AxisMask crossed) const;
   // What has to become of the axes between two layouts.
   struct Changes {
     int64_t addends = 1;        // coordinates that are reduced over

@@ -71,25 +71,40 @@ int64_t LayoutGraph::LeastLatency(int bits) const {
   return least;
 }
 
-// A rank that holds the most afterwards has had no more of it, dim by dim, than
-// it holds before and after.
+// A rank that holds the most afterwards finds at itself, and at any other, no
+// more of it, dim by dim, than a rank holds before and after.
 int64_t LayoutGraph::LeastExchange(const CutLayout& from,
                                    const CutLayout& to) const {
-  int64_t held = 1;
-  int64_t found = 1;
-  for (int dim = 0; dim < num_dims(); ++dim) {
-    held *= to.dims[dim].piece;
-    found *= std::min(from.dims[dim].piece, to.dims[dim].piece);
+  const int64_t held = to.num_elements;
+  int64_t shared = 1;
+  const CutLayout::Dim* of_to = to.dims.data();
+  for (const CutLayout::Dim& of_from : from.dims) {
+    shared *= std::min(of_from.piece, of_to++->piece);
   }
-  const int64_t message = SaturatingAdd(launch_ps_, least_latency_ps_);
-  return SaturatingAdd(message,
-                       best_rate_.LeastTimeFor((held - found) * element_size_));
+  if (held == shared) return SaturatingAdd(launch_ps_, least_latency_ps_);
+  int64_t time = launch_ps_;
+  Share needed = {held, CeilDiv(held, shared)};
+  for (const Tier& tier : tiers_) {
+    // At most, of the ranks that this tier and slower ones do not separate.
+    const Share found = {
+        std::min(needed.elements, SaturatingMul(tier.sharers, shared)),
+        std::min(needed.pieces, tier.sharers)};
+    const int64_t messages = needed.pieces - found.pieces;
+    const int64_t bytes = (needed.elements - found.elements) * element_size_;
+    const int64_t latency =
+        latencies_descend_ ? tier.link.latency_ps : least_latency_ps_;
+    time = SaturatingAdd(time, SaturatingMul(messages, latency));
+    time = SaturatingAdd(time, tier.rate.LeastTimeFor(bytes));
+    needed = found;
+  }
+  return time;
 }
 
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
                                             const PackedLayout& to,
                                             AxisMask axes) const {
   Changes changes;
+  if (partial_ops_.empty()) return changes;  // only sums make copies count
   for (int i = 0; i < num_axes(); ++i) {
     if ((axes >> i & 1) == 0) continue;
     const int64_t size = axes_[i].size;
@@ -129,7 +144,8 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
                                             AxisMask own) const {
   if (has_ragged_) return NeedOf(overlap, own);
   if (overlap.IsEven()) {
-    return {{overlap.HeldTogether(own), 1}, {overlap.FoundTogether(own), 1}};
+    const int64_t held = overlap.HeldTogether(own);
+    return {{held, 1}, {overlap.FoundTogether(own, held), 1}};
   }
   const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
   const Overlap joined = OverlapOf(from, end);

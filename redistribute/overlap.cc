@@ -21,34 +21,36 @@ Share Times(const Share& a, const Share& b) {
 Overlap::Overlap(absl::Span<const int64_t> axis_sizes, const CutLayout& before,
                  const CutLayout& after)
     : axis_sizes_(axis_sizes), before_(before), after_(after) {
-  for (size_t i = 0; i < before.dims.size(); ++i) {
-    dims_.push_back(Compare(before.dims[i], after.dims[i]));
+  const CutLayout::Dim* of_after = after.dims.data();
+  for (const CutLayout::Dim& of_before : before.dims) {
+    dims_.emplace_back(axis_sizes, of_before, *of_after++);
   }
 }
 
-Overlap::Dim Overlap::Compare(const CutLayout::Dim& before,
-                              const CutLayout::Dim& after) const {
-  Dim dim = {before, after, 0, before.is_even && after.is_even, {}};
+Overlap::Dim::Dim(absl::Span<const int64_t> axis_sizes,
+                  const CutLayout::Dim& before_in,
+                  const CutLayout::Dim& after_in)
+    : before(before_in),
+      after(after_in),
+      is_even(before_in.is_even && after_in.is_even) {
   const int both = std::min(before.num_axes, after.num_axes);
-  while (dim.prefix < both &&
-         before.axes[dim.prefix] == after.axes[dim.prefix]) {
-    ++dim.prefix;
-  }
-  if (after.extent == 0) return dim;
-  dim.most = {after.piece, 1};
-  if (!dim.differs()) return dim;
+  while (prefix < both && before.axes[prefix] == after.axes[prefix]) ++prefix;
+  if (after.extent == 0) return;
+  most = {after.piece, 1};
+  if (!differs()) return;
   const int64_t parts = after.piece / before.piece;
   const bool divides =
       parts * before.piece == after.piece || before.piece % after.piece == 0;
-  dim.is_even = dim.is_even && divides;
-  if (dim.is_even) {
-    dim.most.pieces = std::max<int64_t>(1, parts);
-    return dim;
+  is_even = is_even && divides;
+  if (is_even) {
+    most.pieces = std::max<int64_t>(1, parts);
+    return;
   }
   int64_t cells = 1;  // behind the prefix
-  for (int i = dim.prefix; i < before.num_axes; ++i) cells *= Size(before, i);
-  dim.most.pieces = std::min(cells, after.piece);
-  return dim;
+  for (int i = prefix; i < before.num_axes; ++i) {
+    cells *= axis_sizes[before.axes[i]];
+  }
+  most.pieces = std::min(cells, after.piece);
 }
 
 Overlap::Meeting Overlap::MeetingOf(int old_axis, int new_axis) const {
@@ -121,9 +123,9 @@ int64_t Overlap::HeldTogether(AxisMask own) const {
   return elements;
 }
 
-int64_t Overlap::FoundTogether(AxisMask own) const {
-  int64_t elements = HeldTogether(own);
-  if (elements == 0) return 0;
+int64_t Overlap::FoundTogether(AxisMask own, int64_t held) const {
+  if (held == 0) return 0;
+  int64_t elements = held;
   for (const Dim& dim : dims_) {
     const Parts parts = PartsOf(dim, own, own);
     if (parts.count == 0) return 0;
@@ -209,6 +211,7 @@ Overlap::Finding Overlap::Least(const Dim& dim, AxisMask own) const {
   const Share& most = dim.most;
   if (dim.after.extent == 0) return {most};
   if (dim.is_even) {
+    if (dim.prefix == dim.before.num_axes) return {most};
     const Parts parts = PartsOf(dim, own, kAllAxes);
     if (parts.count == 0 || !parts.is_exact) return {{}, parts.is_exact};
     return {{most.elements / parts.count, most.pieces / parts.count}};

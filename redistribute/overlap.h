@@ -62,9 +62,10 @@ class Overlap {
 
   // What ranks hold together that have the same coordinates along `own`: the
   // elements that they shall, and what of it, at most, those ranks of some such
-  // set have already that lacks the most. REQUIRES: IsEven().
+  // set have already that lacks the most.
+  // REQUIRES: IsEven(); held == HeldTogether(own).
   int64_t HeldTogether(AxisMask own) const;
-  int64_t FoundTogether(AxisMask own) const;
+  int64_t FoundTogether(AxisMask own, int64_t held) const;
 
   // The axes on which it depends who needs what: those that cut a dim
   // differently before and after.
@@ -85,11 +86,14 @@ class Overlap {
  private:
   // A dim before and after.
   struct Dim {
+    Dim(absl::Span<const int64_t> axis_sizes, const CutLayout::Dim& before_in,
+        const CutLayout::Dim& after_in);
+
     const CutLayout::Dim& before;
     const CutLayout::Dim& after;
-    int prefix;    // axes that both are first cut by
-    bool is_even;  // and of the pieces one divides the other
-    Share most;    // as Most(), of this dim
+    int prefix = 0;   // axes that both are first cut by
+    bool is_even;     // and of the pieces one divides the other
+    Share most = {};  // as Most(), of this dim
 
     bool differs() const {
       return prefix < before.num_axes || prefix < after.num_axes;
@@ -121,7 +125,6 @@ class Overlap {
   int64_t Size(const CutLayout::Dim& dim, int i) const {
     return axis_sizes_[dim.axes[i]];
   }
-  Dim Compare(const CutLayout::Dim& before, const CutLayout::Dim& after) const;
   Finding Least(const Dim& dim, AxisMask own) const;
   // The smallest piece that the cuts of `dim`, from one on, leave of an extent.
   int64_t LeastPiece(const CutLayout::Dim& dim, int from, int64_t extent) const;

@@ -2,6 +2,7 @@
 #define TESSERA_REDISTRIBUTE_PACKED_LAYOUT_H_
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -112,18 +113,6 @@ inline AxisList AxesOf(AxisMask mask) {
   return list;
 }
 
-// The last `count` axes in the cutting order of `dim`.
-inline AxisList MinorAxes(const PackedLayout& layout, int dim, int count) {
-  const int first = CountShards(layout, dim) - count;
-  AxisList list;
-  list.size = static_cast<uint8_t>(count);
-  for (int i = 0; i < kMaxMovingAxes; ++i) {
-    if (!layout[i].is_shard(dim) || layout[i].position() < first) continue;
-    list.axes[layout[i].position() - first] = static_cast<uint8_t>(i);
-  }
-  return list;
-}
-
 inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
                              AxisState state) {
   PackedLayout result = layout;
@@ -131,14 +120,11 @@ inline PackedLayout WithAxes(const PackedLayout& layout, const AxisList& axes,
   return result;
 }
 
-// `layout` with `axes` as the last that cut `dim`.
-// REQUIRES: none of them shards `dim`.
-inline PackedLayout WithShards(const PackedLayout& layout, const AxisList& axes,
-                               int dim) {
-  PackedLayout result = layout;
-  int position = CountShards(layout, dim);
-  for (int i : axes.span()) result[i] = AxisState::Shard(dim, position++);
-  return result;
+// Makes `axes` the last that cut `dim`, from `position` on.
+// REQUIRES: so many axes shard `dim`, none of these.
+inline void Shard(const AxisList& axes, int dim, int position,
+                  PackedLayout& layout) {
+  for (int i : axes.span()) layout[i] = AxisState::Shard(dim, position++);
 }
 
 // `layout` with R along axis i.
@@ -189,6 +175,31 @@ inline PackedLayout WithoutPartial(PackedLayout layout) {
     if (state.is_partial()) state = AxisState();
   }
   return layout;
+}
+
+// One byte per axis, 0 for R, and where two layouts agree.
+inline uint64_t BytesOf(const PackedLayout& layout) {
+  return std::bit_cast<uint64_t>(layout);
+}
+inline uint64_t Difference(const PackedLayout& a, const PackedLayout& b) {
+  return BytesOf(a) ^ BytesOf(b);
+}
+
+// True if slices alone lead from one to the other. REQUIRES: no Partial.
+inline bool OnlySlices(const PackedLayout& from, const PackedLayout& to) {
+  const auto high_bits = [](uint64_t bytes) {  // of those that are not 0
+    constexpr uint64_t kHigh = 0x8080808080808080;
+    return (((bytes & ~kHigh) + ~kHigh) | bytes) & kHigh;
+  };
+  return (high_bits(BytesOf(from)) & high_bits(Difference(from, to))) == 0;
+}
+
+// True if they differ along one axis alone, which then comes last in the
+// cutting orders of its dims.
+inline bool DifferAlongOneAxis(const PackedLayout& a, const PackedLayout& b) {
+  const uint64_t bytes = Difference(a, b);
+  const int first = std::countr_zero(bytes) / 8;
+  return bytes != 0 && bytes >> first * 8 <= 0xff;
 }
 
 inline bool HasPartial(const PackedLayout& layout) {

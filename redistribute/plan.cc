@@ -119,23 +119,6 @@ std::optional<StepKind> ParseStepKind(absl::string_view name) {
   return std::nullopt;
 }
 
-bool Communicates(StepKind kind) {
-  switch (kind) {
-    case StepKind::kRelabel:
-    case StepKind::kSlice:
-    case StepKind::kFill:
-    case StepKind::kScale:
-      return false;
-    case StepKind::kAllGather:
-    case StepKind::kReduceScatter:
-    case StepKind::kAllReduce:
-    case StepKind::kAllToAll:
-    case StepKind::kExchange:
-      return true;
-  }
-  return false;
-}
-
 int64_t Step::group_size() const {
   int64_t size = 1;
   for (int axis : axes) size *= before.mesh().axis(axis).size;

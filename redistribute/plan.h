@@ -42,7 +42,9 @@ absl::string_view StepKindName(StepKind kind);
 absl::string_view StepKindShortName(StepKind kind);
 // The inverse of StepKindName.
 std::optional<StepKind> ParseStepKind(absl::string_view name);
-bool Communicates(StepKind kind);
+constexpr bool Communicates(StepKind kind) {
+  return kind >= StepKind::kAllGather;
+}
 
 // One step. Bytes and messages are the most that any rank sends or receives;
 // a collective over n ranks counts n - 1 messages. Bytes are those of the

@@ -93,7 +93,7 @@ class Search {
     max_workspace_ = std::numeric_limits<int64_t>::max();
     counts_workspace_ = true;
     Path();
-    return nodes_[best_].way.rank.cost;
+    return best_cost_;
   }
 
  private:
@@ -110,8 +110,8 @@ class Search {
     friend bool operator==(const State&, const State&) = default;
     template <typename H>
     friend H AbslHashValue(H h, const State& s) {
-      return H::combine(std::move(h), std::bit_cast<uint64_t>(s.layout),
-                        s.place);
+      // Few states differ by place alone.
+      return H::combine(std::move(h), internal::BytesOf(s.layout));
     }
   };
 
@@ -201,13 +201,12 @@ class Search {
   }
 
   void Expand(int at) {
-    // Copied, for Follow may move the nodes.
-    const PackedLayout layout = nodes_[at].state.layout;
-    const bool may_exchange = graph_.MayExchange(layout);
+    const bool may_exchange = graph_.MayExchange(nodes_[at].state.layout);
     // First, for the direct way bounds all others.
     if (may_exchange) TryStops(at);
-    graph_.UnpricedEdgesFrom(layout, edges_);
-    if (!are_few_) graph_.AddUnpricedMovesFrom(layout, edges_);
+    const CutLayout& cuts = nodes_[at].cuts;  // until a new node comes up
+    graph_.UnpricedEdgesFrom(cuts, edges_);
+    if (!are_few_) graph_.AddUnpricedMovesFrom(cuts, edges_);
     for (Edge& edge : edges_) Try(at, NodeOf({edge.after}), edge);
     const bool is_source = nodes_[at].way.parent < 0;
     if (is_source && may_exchange && !are_few_) AddFirstStops();
@@ -215,7 +214,7 @@ class Search {
 
   void TryStops(int at) {
     for (const Stop& stop : stops_) {
-      if (Sum(nodes_[at].way.rank.cost, stop.bound) > BestCost()) break;
+      if (Sum(nodes_[at].way.rank.cost, stop.bound) > best_cost_) break;
       Edge edge = {.kind = StepKind::kExchange,
                    .after = nodes_[stop.node].state.layout};
       Try(at, stop.node, edge);
@@ -235,17 +234,23 @@ class Search {
   // Exchanges may lead from the source to anywhere.
   void AddFirstStops() {
     for (const PackedLayout& layout : graph_.AllExchangeable()) {
-      const auto known = index_.find(State{layout});
       const CutLayout cuts = graph_.Cut(layout);
+      const auto known = index_.find(State{layout});
       const int64_t rest =
           known == index_.end() ? Bound(cuts) : nodes_[known->second].bound;
+      if (Sum(LeastFirstExchange(cuts), rest) > best_cost_) continue;
       const int64_t bound = BoundOver(graph_.LeastEdgeTo(cuts), rest);
-      if (bound <= BestCost()) first_stops_.push_back({bound, rest, layout});
+      first_stops_.push_back({bound, rest, layout});
     }
     absl::c_stable_sort(first_stops_,
                         [](const FirstStop& a, const FirstStop& b) {
                           return a.bound < b.bound;
                         });
+  }
+
+  // On the cost of an exchange from the source.
+  int64_t LeastFirstExchange(const CutLayout& to) const {
+    return counts_workspace_ ? 0 : graph_.LeastExchange(nodes_[0].cuts, to);
   }
 
   // Tries those that the search has come as far as.
@@ -257,7 +262,7 @@ class Search {
       if (!graph_.Price(nodes_[0].cuts, graph_.Cut(stop.layout), edge))
         continue;
       if (counts_workspace_ ||
-          Sum(edge.cost.time_ps, stop.rest) <= BestCost()) {
+          Sum(edge.cost.time_ps, stop.rest) <= best_cost_) {
         Follow(0, NodeOf({stop.layout}, stop.rest), edge);
       }
     }
@@ -280,16 +285,23 @@ class Search {
   // better than those known, and may be part of one to the target.
   bool MayHelp(int at, int to, StepKind kind) const {
     if (!MayHelp(at, to, kind, nodes_[to].least_edge.For(kind))) return false;
-    // Of a few, most exchanges help.
-    const bool is_one_of_many = kind == StepKind::kExchange && !are_few_;
-    return !is_one_of_many ||
-           MayHelp(at, to, kind,
-                   graph_.LeastExchange(nodes_[at].cuts, nodes_[to].cuts));
+    const CutLayout& from_cuts = nodes_[at].cuts;
+    const CutLayout& to_cuts = nodes_[to].cuts;
+    const bool is_exchange = kind == StepKind::kExchange;
+    // Of a few, most collectives help.
+    const bool moves_pieces =
+        is_exchange || (!are_few_ && (kind == StepKind::kAllGather ||
+                                      kind == StepKind::kAllToAll));
+    if (moves_pieces &&
+        !MayHelp(at, to, kind, graph_.LeastExchange(from_cuts, to_cuts))) {
+      return false;
+    }
+    return !is_exchange || !graph_.HasSliceOrCollective(from_cuts, to_cuts);
   }
   bool MayHelp(int at, int to, StepKind kind, int64_t cost) const {
     const Rank rank = Behind(nodes_[at].way.rank, kind, cost);
     return rank < nodes_[to].way.rank &&
-           Sum(rank.cost, nodes_[to].bound) <= BestCost();
+           Sum(rank.cost, nodes_[to].bound) <= best_cost_;
   }
 
   // The rank of a way and a step of this cost behind it.
@@ -349,9 +361,9 @@ class Search {
   void Reach(int at, const Way& way) {
     Node& node = nodes_[at];
     const int64_t bound = Sum(way.rank.cost, node.bound);
-    if (bound > BestCost() || way.rank >= node.way.rank) return;
+    if (bound > best_cost_ || way.rank >= node.way.rank) return;
     node.way = way;
-    if (IsGoal(node.state)) best_ = at;
+    if (IsGoal(node.state)) best_cost_ = way.rank.cost;
     queue_.push({.bound = bound,
                  .steps = way.rank.steps,
                  .node = at,
@@ -371,10 +383,6 @@ class Search {
     return entry->second;
   }
 
-  int64_t BestCost() const {
-    return best_ < 0 ? std::numeric_limits<int64_t>::max()
-                     : nodes_[best_].way.rank.cost;
-  }
   int64_t Bound(const CutLayout& from) const {
     return counts_workspace_ ? 0 : graph_.LeastTime(from, end_);
   }
@@ -398,7 +406,8 @@ class Search {
   std::optional<int64_t> max_workspace_;
   bool counts_workspace_ = false;  // as the cost
   std::vector<Node> nodes_;
-  int best_ = -1;  // the node of the target, once there is one
+  // Of the best way to the target so far.
+  int64_t best_cost_ = std::numeric_limits<int64_t>::max();
   absl::flat_hash_map<State, int> index_;  // into nodes_
   Queue queue_ = EmptyQueue();
   std::vector<FirstStop> first_stops_;

@@ -24,10 +24,12 @@ namespace {
 
 using internal::Box;
 using internal::Cost;
+using internal::CutLayout;
 using internal::Edge;
 using internal::ExchangeAxes;
 using internal::LayoutGraph;
 using internal::MostReceived;
+using internal::PackedLayout;
 using internal::ReceivedMost;
 using ::tessera::testing::AllLayouts;
 using ::tessera::testing::kSampleOnly;
@@ -242,6 +244,28 @@ void ExpectReceived(const Priced& priced) {
   EXPECT_EQ(priced.price.messages, priced.counted.messages);
 }
 
+// What spares a search many prices: bounds, and collectives that cost as much.
+void ExpectBounds(const Priced& priced) {
+  const LayoutGraph graph =
+      LayoutGraph::Create(priced.before, priced.after, priced.topology).value();
+  const PackedLayout from = graph.Pack(priced.before);
+  const PackedLayout to = graph.Pack(priced.after);
+  if (!graph.Exchange(from, to).has_value()) return;
+  const CutLayout before = graph.Cut(from);
+  const CutLayout after = graph.Cut(to);
+  const int64_t least = graph.LeastExchange(before, after);
+  EXPECT_LE(least, priced.price.time_ps);
+  std::vector<Edge> edges;
+  graph.EdgesFrom(from, edges);
+  bool has_collective = false;
+  for (const Edge& edge : edges) {
+    if (edge.kind == StepKind::kExchange || edge.after != to) continue;
+    EXPECT_LE(least, edge.cost.time_ps) << StepKindName(edge.kind);
+    has_collective = has_collective || edge.cost == priced.price;
+  }
+  EXPECT_TRUE(has_collective || !graph.HasSliceOrCollective(before, after));
+}
+
 class SmallMeshesTest
     : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
@@ -250,6 +274,7 @@ TEST_P(SmallMeshesTest, PricesAreExact) {
   CheckPairs(mesh, meta, kSampleOnly ? 20 : 1, [](const Priced& priced) {
     ExpectReceived(priced);
     EXPECT_EQ(priced.price.time_ps, priced.counted.time_ps);
+    ExpectBounds(priced);
   });
 }
 
@@ -271,6 +296,7 @@ TEST_P(LargeMeshesTest, EvenCutsAreCountedExactly) {
                  EXPECT_EQ(priced.price.time_ps, priced.counted.time_ps);
                }
                EXPECT_GE(priced.price.time_ps, priced.counted.time_ps);
+               ExpectBounds(priced);
              });
 }
 
@@ -281,6 +307,7 @@ TEST_P(LargeMeshesTest, UnevenCutsAreBounded) {
                EXPECT_GE(price.bytes_received, priced.counted.bytes_received);
                EXPECT_GE(price.messages, priced.counted.messages);
                EXPECT_GE(price.time_ps, priced.counted.time_ps);
+               ExpectBounds(priced);
              });
 }
 

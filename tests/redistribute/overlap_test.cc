@@ -195,7 +195,7 @@ TEST(OverlapTest, BoundsWhatRanksFindTogether) {
       least = std::min(
           least, SizeOfBoth(held, world.HeldTogether(world.before, rank, own)));
     }
-    EXPECT_GE(overlap.FoundTogether(own), least)
+    EXPECT_GE(overlap.FoundTogether(own, overlap.HeldTogether(own)), least)
         << "world " << n << " own " << own;
   }
 }
@@ -212,7 +212,7 @@ TEST(OverlapTest, CountsPartsThatDoNotLieTogether) {
   const CutLayout after = world.After();
   const Overlap overlap(world.sizes, before, after);
   EXPECT_EQ(overlap.HeldTogether(1), 8);
-  EXPECT_EQ(overlap.FoundTogether(1), 4);
+  EXPECT_EQ(overlap.FoundTogether(1, 8), 4);
 }
 
 }  // namespace

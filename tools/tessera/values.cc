@@ -13,6 +13,7 @@
 #include "tessera/base/checked_math.h"
 #include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
+#include "tools/models/built_in.h"
 
 namespace tessera::tools {
 namespace {
@@ -26,6 +27,16 @@ template <typename T>
 absl::StatusOr<T> OfFlag(absl::string_view flag, absl::StatusOr<T> result) {
   if (result.ok()) return result;
   return Wrong(flag, result.status().message());
+}
+
+// named(text) or, where the text is the name of a file, parse(what it holds).
+template <typename Named, typename Parse>
+auto NamedOrRead(absl::string_view flag, const std::string& text, Named named,
+                 Parse parse) -> decltype(parse(text)) {
+  if (!absl::EndsWith(text, ".json")) return OfFlag(flag, named(text));
+  TESSERA_ASSIGN_OR_RETURN(const std::string json,
+                           OfFlag(flag, internal::ReadFile(text)));
+  return OfFlag(absl::StrCat(flag, ": ", text), parse(json));
 }
 
 struct Unit {
@@ -68,17 +79,20 @@ absl::StatusOr<Layout> ParseLayout(const std::string& flag,
 }
 
 absl::StatusOr<Topology> ParseTopology(const std::string& text) {
-  constexpr absl::string_view kFlag = "--topology";
-  if (!absl::EndsWith(text, ".json")) {
-    return OfFlag(kFlag, Topology::Preset(text));
-  }
-  TESSERA_ASSIGN_OR_RETURN(const std::string json,
-                           OfFlag(kFlag, internal::ReadFile(text)));
-  return OfFlag(absl::StrCat(kFlag, ": ", text), Topology::FromJson(json));
+  return NamedOrRead("--topology", text, Topology::Preset, Topology::FromJson);
 }
 
 std::string TopologyChoices() {
   return absl::StrCat(absl::StrJoin(Topology::PresetNames(), ", "),
+                      " or FILE.json");
+}
+
+absl::StatusOr<Model> LoadModel(const std::string& text) {
+  return NamedOrRead("--model", text, BuiltInModel, ParseModel);
+}
+
+std::string ModelChoices() {
+  return absl::StrCat(absl::StrJoin(BuiltInModelNames(), ", "),
                       " or FILE.json");
 }
 

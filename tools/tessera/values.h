@@ -8,6 +8,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/tensor/tensor_meta.h"
+#include "tools/models/model.h"
 
 // The values of flags. Errors are InvalidArgument and begin with the flag:
 // "--mesh: mesh: axis 'tp' has size 0, want at least 1".
@@ -32,6 +33,12 @@ absl::StatusOr<Layout> ParseLayout(const std::string& flag,
 absl::StatusOr<Topology> ParseTopology(const std::string& text);
 // For --help: "a100-hdr, h100-ib, ... or FILE.json".
 std::string TopologyChoices();
+
+// --model: the name of a built-in model, or a file as ParseModel reads it,
+// whose name ends with ".json". ERRORS: also NotFound.
+absl::StatusOr<Model> LoadModel(const std::string& text);
+// For --help.
+std::string ModelChoices();
 
 // "64MiB", "1GiB", "512KiB" or a number of bytes.
 absl::StatusOr<int64_t> ParseBytes(const std::string& flag,

@@ -55,10 +55,17 @@ absl::StatusOr<DeviceMesh> ParseMesh(const std::string& flag,
   return OfFlag(flag, DeviceMesh::Parse(text));
 }
 
+absl::StatusOr<DType> ParseDTypeFlag(const std::string& text) {
+  return OfFlag("--dtype", ParseDType(text));
+}
+
+absl::StatusOr<Granularity> ParseGranularity(const std::string& text) {
+  return OfFlag("--granularity", Granularity::Parse(text));
+}
+
 absl::StatusOr<TensorMeta> ParseTensor(const std::string& dtype,
                                        const std::string& shape) {
-  TESSERA_ASSIGN_OR_RETURN(const DType parsed_dtype,
-                           OfFlag("--dtype", ParseDType(dtype)));
+  TESSERA_ASSIGN_OR_RETURN(const DType parsed_dtype, ParseDTypeFlag(dtype));
   const bool has_brackets = absl::StartsWith(shape, "[");
   TESSERA_ASSIGN_OR_RETURN(
       const Shape parsed_shape,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tessera/dbuffer/granularity.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/tensor/tensor_meta.h"
@@ -17,6 +18,11 @@ namespace tessera::tools {
 
 absl::StatusOr<DeviceMesh> ParseMesh(const std::string& flag,
                                      const std::string& text);
+
+absl::StatusOr<DType> ParseDTypeFlag(const std::string& text);  // --dtype
+
+// --granularity: "element", "inner-row", "row" or "rows:K".
+absl::StatusOr<Granularity> ParseGranularity(const std::string& text);
 
 // --dtype and --shape: extents with commas between them, with or without
 // brackets; "" or "[]" is a scalar.

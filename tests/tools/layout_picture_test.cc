@@ -48,8 +48,8 @@ TEST(LayoutPictureTest, ShowsPartsWithTheirTensorsAndPadding) {
               AllOf(StartsWith("<svg xmlns="), EndsWith("</svg>\n"),
                     HasSubstr(">a heading<"), HasSubstr(">rank 0<"),
                     HasSubstr(">rank 1<"), HasSubstr(">padding<"),
-                    HasSubstr(">176 elements, 96 per rank, padding 9.09%, of "
-                              "which 9.09% cannot be avoided<"),
+                    HasSubstr(">176 elements, 96 per rank, padding 9.09% "
+                              "(bound 9.09%)<"),
                     HasSubstr(">[128], 72.73%<"), HasSubstr(">[48], 27.27%<")));
   EXPECT_EQ(Count(svg, kFirstColour), 2 + 1);
   EXPECT_EQ(Count(svg, kSecondColour), 1 + 1);

@@ -41,6 +41,13 @@ TEST(ValuesTest, FormatBytesInTheLargestUnit) {
   EXPECT_EQ(FormatBytes(int64_t{5} << 40), "5.0 TiB");
 }
 
+TEST(ValuesTest, FormatPercentWithTwoDigits) {
+  EXPECT_EQ(FormatPercent(1, 8), "12.50");
+  EXPECT_EQ(FormatPercent(2, 3), "66.67");
+  EXPECT_EQ(FormatPercent(0, 3), "0.00");
+  EXPECT_EQ(FormatPercent(3, 1), "300.00");
+}
+
 TEST(ValuesTest, ReadShapesWithAndWithoutBrackets) {
   EXPECT_EQ(ParseTensor("bf16", "4096,14336")->ToString(), "bf16[4096,14336]");
   EXPECT_EQ(ParseTensor("f32", "[7]")->ToString(), "f32[7]");

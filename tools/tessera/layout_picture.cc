@@ -11,11 +11,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tools/tessera/colours.h"
 #include "tools/tessera/svg.h"
+#include "tools/tessera/values.h"
 
 namespace tessera::tools {
 namespace {
@@ -102,11 +102,6 @@ Rgb ColourOfKind(int kind) {
   return kind < kMostColours ? ColourOf(kind) : kRest;
 }
 
-std::string Percent(int64_t part, int64_t whole) {
-  return absl::StrFormat(
-      "%.2f%%", 100 * static_cast<double>(part) / static_cast<double>(whole));
-}
-
 class Drawing {
  public:
   Drawing(const std::string& heading, const FlatLayout& layout)
@@ -127,13 +122,12 @@ class Drawing {
 
  private:
   std::string Summary() const {
-    return absl::StrCat(
-        layout_.tensor_elements(), " elements, ", layout_.per_rank_elements(),
-        " per rank, padding ",
-        Percent(layout_.padding_elements(), layout_.tensor_elements()),
-        ", of which ",
-        Percent(layout_.padding_bound(), layout_.tensor_elements()),
-        " cannot be avoided");
+    const int64_t elements = layout_.tensor_elements();
+    return absl::StrCat(elements, " elements, ", layout_.per_rank_elements(),
+                        " per rank, padding ",
+                        FormatPercent(layout_.padding_elements(), elements),
+                        "% (bound ",
+                        FormatPercent(layout_.padding_bound(), elements), "%)");
   }
 
   double Pitch() const {
@@ -241,8 +235,8 @@ class Drawing {
 
   // "256 x [2048,7168], 32.67%"
   std::string Describe(const Kind& kind) const {
-    const std::string percent =
-        Percent(kind.elements, layout_.tensor_elements());
+    const std::string percent = absl::StrCat(
+        FormatPercent(kind.elements, layout_.tensor_elements()), "%");
     if (kind.elements != kind.count * kind.shape.num_elements()) return percent;
     return absl::StrCat(kind.count > 1 ? absl::StrCat(kind.count, " x ") : "",
                         kind.shape.ToString(), ", ", percent);

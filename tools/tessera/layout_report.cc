@@ -10,17 +10,13 @@
 #include "tessera/base/status_macros.h"
 #include "tools/models/model_layout.h"
 #include "tools/models/padding_rules.h"
+#include "tools/tessera/values.h"
 
 namespace tessera::tools {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
-
-std::string PercentOf(int64_t part, int64_t whole) {
-  return absl::StrFormat(
-      "%.2f", 100 * static_cast<double>(part) / static_cast<double>(whole));
-}
 
 std::string TwoDigits(double percent) {
   return absl::StrFormat("%.2f", percent);
@@ -89,11 +85,11 @@ std::string LayoutReport::ToTable() const {
     rows.push_back({model.units[i].name, absl::StrCat(model.units[i].repeat),
                     absl::StrCat(elements),
                     absl::StrCat(layout.per_rank_elements()),
-                    PercentOf(layout.padding_elements(), elements),
-                    PercentOf(layout.padding_bound(), elements)});
+                    FormatPercent(layout.padding_elements(), elements),
+                    FormatPercent(layout.padding_bound(), elements)});
     if (others.empty()) continue;
-    rows.back().push_back(PercentOf(others[i].megatron_fsdp, elements));
-    rows.back().push_back(PercentOf(others[i].fsdp2, elements));
+    rows.back().push_back(FormatPercent(others[i].megatron_fsdp, elements));
+    rows.back().push_back(FormatPercent(others[i].fsdp2, elements));
   }
   rows.push_back({"all", "", absl::StrCat(model.num_elements()), "",
                   TwoDigits(PaddingPercent(model, layouts)),

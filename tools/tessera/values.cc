@@ -130,4 +130,9 @@ std::string FormatBytes(int64_t bytes) {
                          unit->name);
 }
 
+std::string FormatPercent(int64_t part, int64_t whole) {
+  return absl::StrFormat(
+      "%.2f", 100 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
 }  // namespace tessera::tools

@@ -52,6 +52,9 @@ absl::StatusOr<int64_t> ParseBytes(const std::string& flag,
 // "64.0 MiB"; below 1 KiB "17 B".
 std::string FormatBytes(int64_t bytes);
 
+// "12.50": how many % of the whole. REQUIRES: whole > 0.
+std::string FormatPercent(int64_t part, int64_t whole);
+
 }  // namespace tessera::tools
 
 #endif  // TESSERA_TOOLS_TESSERA_VALUES_H_

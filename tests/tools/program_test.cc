@@ -22,12 +22,17 @@ constexpr char kShow[] = "show --mesh x=2 --shape 4 --layout '[R]' ";
 // One line on stderr, nothing on stdout, exit status 2.
 TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
   const std::string plan = kPlan;
+  const std::string layout = "layout --model gpt2-124m ";
   const struct {
     std::string arguments;
     const char* message;
   } cases[] = {
-      {"", "tessera: want a command, plan, show or check, found none"},
-      {"fly", "tessera: want a command, plan, show or check, found 'fly'"},
+      {"",
+       "tessera: want a command, plan, show, check or layout, found "
+       "none"},
+      {"fly",
+       "tessera: want a command, plan, show, check or layout, found "
+       "'fly'"},
       {"--fast", "found '--fast'"},
       {"plan", "tessera plan: --mesh is required"},
       {"check", "tessera check: FILE is required"},
@@ -54,6 +59,27 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
       {"show --mesh x=65 --shape 4 --layout '[R]' --svg /dev/null",
        "tessera show: --svg: a picture shows at most 64 ranks"},
       {"check x.json --topology moon", "tessera check: --topology: "},
+      {"layout --ranks 2", "tessera layout: --model is required"},
+      {"layout --model gpt2-124m", "tessera layout: --ranks is required"},
+      {"layout --model gpt5 --ranks 2",
+       "tessera layout: --model: model: no built-in model 'gpt5', want one of "
+       "deepseek-v3, gpt-oss-120b, gpt2-124m, "},
+      {"layout --model none.json --ranks 2",
+       "tessera layout: --model: none.json: want a file"},
+      {layout + "--ranks 0",
+       "tessera layout: --ranks: Value 0 not in range 1 to 1000000"},
+      {layout + "--ranks 2 --granularity rows",
+       "tessera layout: --granularity: dbuffer: want a granularity of "
+       "'element', 'inner-row', 'row' or 'rows:K', found 'rows'"},
+      {layout + "--ranks 2 --granularity rows:0",
+       "tessera layout: --granularity: dbuffer: want blocks of at least one "
+       "row, found 0"},
+      {layout + "--ranks 2 --dtype f8", "tessera layout: --dtype: "},
+      {layout + "--ranks 2 --unit head", "tessera layout: --unit requires "},
+      {layout + "--ranks 2 --svg /dev/null --unit tail",
+       "tessera layout: --unit: want one of embed, layer, head, found 'tail'"},
+      {layout + "--ranks 2 --svg /no/such/folder/a.svg",
+       "tessera layout: /no/such/folder/a.svg: want a file to write"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.arguments);
@@ -70,7 +96,7 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
 }
 
 TEST(TesseraProgramTest, HelpHasExamplesThatWork) {
-  for (const char* command : {"", "plan ", "show ", "check "}) {
+  for (const char* command : {"", "plan ", "show ", "check ", "layout "}) {
     SCOPED_TRACE(command);
     const ProgramResult help = RunTessera(std::string(command) + "--help");
     EXPECT_EQ(help.exit_status, 0);

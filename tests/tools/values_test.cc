@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/file.h"
 #include "tests/status_matchers.h"
+#include "tools/models/built_in.h"
 
 namespace tessera::tools {
 namespace {
@@ -38,6 +39,13 @@ TEST(ValuesTest, FormatBytesInTheLargestUnit) {
   EXPECT_EQ(FormatBytes(1024), "1.0 KiB");
   EXPECT_EQ(FormatBytes((3 << 20) / 2), "1.5 MiB");
   EXPECT_EQ(FormatBytes(int64_t{5} << 40), "5.0 TiB");
+}
+
+TEST(ValuesTest, FormatPercentWithTwoDigits) {
+  EXPECT_EQ(FormatPercent(1, 8), "12.50");
+  EXPECT_EQ(FormatPercent(2, 3), "66.67");
+  EXPECT_EQ(FormatPercent(0, 3), "0.00");
+  EXPECT_EQ(FormatPercent(3, 1), "300.00");
 }
 
 TEST(ValuesTest, ReadShapesWithAndWithoutBrackets) {
@@ -72,6 +80,34 @@ TEST(ValuesTest, ReadTopologiesByNameAndFromFiles) {
   EXPECT_THAT(ParseTopology("none.json"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("--topology: none.json: want a file")));
+}
+
+TEST(ValuesTest, ReadModelsByNameAndFromFiles) {
+  EXPECT_THAT(LoadModel("gpt2-124m"), IsOkAndHolds(*BuiltInModel("gpt2-124m")));
+  EXPECT_THAT(LoadModel("moon"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--model: "), HasSubstr("moon"),
+                             HasSubstr("llama-3.1-8b"))));
+  const std::string path = ::testing::TempDir() + "/tessera_model_test.json";
+  ASSERT_OK(internal::WriteFile(path,
+                                R"({"model": "m", "dtype": "f32", "units": [
+          {"name": "u", "params": [{"name": "w", "shape": [3]}]}]})"));
+  ASSERT_OK_AND_ASSIGN(const Model model, LoadModel(path));
+  EXPECT_EQ(model.num_elements(), 3);
+  ASSERT_OK(internal::WriteFile(path, "{}"));
+  EXPECT_THAT(LoadModel(path),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--model: " + path + ": model: want")));
+  EXPECT_THAT(ModelChoices(),
+              AllOf(HasSubstr("gpt2-124m, "), HasSubstr(" or FILE.json")));
+}
+
+TEST(ValuesTest, ReadGranularities) {
+  EXPECT_THAT(ParseGranularity("rows:16"),
+              IsOkAndHolds(*Granularity::Rows(16)));
+  EXPECT_THAT(ParseGranularity("half"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--granularity: ")));
 }
 
 }  // namespace

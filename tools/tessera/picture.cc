@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
 #include "tools/tessera/boxes.h"
+#include "tools/tessera/colours.h"
 #include "tools/tessera/svg.h"
 #include "tools/tessera/values.h"
 
@@ -31,11 +32,6 @@ constexpr double kArrowGap = 124;    // between panels
 constexpr double kMostWidth = 1300;  // of a line of panels
 constexpr double kDepth = 0.5;       // of a pixel to the back, per axis
 
-constexpr absl::string_view kInk = "#24292f";
-constexpr absl::string_view kFaint = "#6e7781";
-constexpr absl::string_view kOutline = "#afb8c1";
-constexpr absl::string_view kPaper = "#f6f8fa";
-
 constexpr Svg::TextStyle kHeading = {.size = 13, .bold = true};
 constexpr Svg::TextStyle kLayoutText = {.size = 12, .mono = true};
 constexpr Svg::TextStyle kStepText = {
@@ -45,38 +41,6 @@ constexpr Svg::TextStyle kFigure = {
 constexpr Svg::TextStyle kNote = {.size = 10, .colour = kFaint};
 constexpr Svg::TextStyle kAxisLabel = {
     .size = 10, .colour = kFaint, .anchor = "end"};
-
-struct Rgb {
-  double red, green, blue;
-
-  // Towards white, or with a negative amount towards black.
-  std::string Shaded(double amount) const {
-    const auto channel = [&](double c) {
-      const double end = amount > 0 ? 255 : 0;
-      return static_cast<int>(std::lround(c + (end - c) * std::abs(amount)));
-    };
-    return absl::StrFormat("#%02x%02x%02x", channel(red), channel(green),
-                           channel(blue));
-  }
-};
-
-// Eight colours that are told apart with ease, then the colour circle in steps
-// of the golden angle.
-Rgb ColourOf(int rank) {
-  static constexpr Rgb kFirst[] = {
-      {78, 121, 167},  {242, 142, 43}, {89, 161, 79},   {225, 87, 89},
-      {118, 183, 178}, {237, 201, 72}, {176, 122, 161}, {156, 117, 95}};
-  if (rank < static_cast<int>(std::size(kFirst))) return kFirst[rank];
-  const double hue = std::fmod(rank * 137.508, 360.0);
-  const double lightness = rank % 2 == 0 ? 0.62 : 0.48;
-  const auto channel = [&](double shift) {
-    const double k = std::fmod(shift + hue / 30, 12.0);
-    const double a = 0.5 * std::min(lightness, 1 - lightness);
-    return 255 *
-           (lightness - a * std::max(-1.0, std::min({k - 3, 9 - k, 1.0})));
-  };
-  return {channel(0), channel(8), channel(4)};
-}
 
 // How a tensor's indices become points: up to three dims as depth, height and
 // width, missing ones in front of them of extent 1.

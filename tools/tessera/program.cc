@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tools/tessera/check_command.h"
+#include "tools/tessera/layout_command.h"
 #include "tools/tessera/plan_command.h"
 #include "tools/tessera/show_command.h"
 
@@ -15,7 +16,8 @@ namespace {
 
 constexpr char kAbout[] =
     "Plans how a tensor gets from one sharding to another, shows who holds "
-    "what,\nand checks that plans stay as they are.";
+    "what,\nchecks that plans stay as they are, and tells how much padding the "
+    "flat buffers\nof a model have.";
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -24,6 +26,7 @@ constexpr char kExamples[] =
     "      --to \"[R, S(1)]\" --topology h100-ib\n"
     "  tessera show --mesh dp=2,tp=2 --shape 8,6 --layout \"[S(0), S(1)]\"\n"
     "  tessera check plans.json\n"
+    "  tessera layout --model llama-3.1-8b --ranks 256 --granularity row\n"
     "`tessera COMMAND --help` says more.\n";
 
 constexpr char kPlanExamples[] =
@@ -57,6 +60,24 @@ constexpr char kCheckExamples[] =
     "  tessera check plans.json\n"
     "  tessera check plans.json --update    # accept what the planner makes\n";
 
+constexpr char kLayoutExamples[] =
+    "Every unit of the model is a flat buffer, cut into equal parts, one per "
+    "rank. Parts\nend between elements, between rows along the last dim "
+    "(inner-row), between rows\nalong dim 0 (row), or between blocks of those "
+    "(rows:K).\n\n"
+    "A file of a model is like this:\n"
+    "  {\"model\": \"mine\", \"dtype\": \"bf16\", \"units\": [\n"
+    "    {\"name\": \"layer\", \"repeat\": 12, \"params\": [\n"
+    "      {\"name\": \"w\", \"shape\": [768, 3072]}, ...]}, ...]}\n\n"
+    "Examples:\n"
+    "  tessera layout --model llama-3.1-8b --ranks 256 --granularity row "
+    "--compare\n"
+    "  tessera layout --model gpt-oss-120b --ranks 1024 --granularity "
+    "inner-row --json\n"
+    "  tessera layout --model mixtral-8x7b --ranks 48 --granularity rows:128 "
+    "\\\n"
+    "      --svg layer.svg --unit layer\n";
+
 // What CLI11 complains about, in one line.
 std::string OneLine(std::string text) {
   text = text.substr(0, text.find_last_not_of('\n') + 1);
@@ -71,7 +92,8 @@ absl::Status Complaint(absl::string_view command, absl::string_view problem) {
 absl::Status NoCommand(int argc, const char* const* argv) {
   const std::string found = argc < 2 ? "none" : absl::StrCat("'", argv[1], "'");
   return Complaint(
-      "", absl::StrCat("want a command, plan, show or check, found ", found));
+      "", absl::StrCat("want a command, plan, show, check or layout, found ",
+                       found));
 }
 
 }  // namespace
@@ -99,6 +121,12 @@ absl::StatusOr<Outcome> RunTool(int argc, const char* const* argv) {
   check_app->footer(kCheckExamples);
   check.AddFlags(*check_app);
 
+  LayoutCommand layout;
+  CLI::App* const layout_app = app.add_subcommand(
+      "layout", "Print how much padding a model's flat buffers have");
+  layout_app->footer(kLayoutExamples);
+  layout.AddFlags(*layout_app);
+
   const auto command = [&]() -> std::string {
     const std::vector<CLI::App*> parsed = app.get_subcommands();
     return parsed.empty() ? "" : parsed[0]->get_name();
@@ -111,9 +139,10 @@ absl::StatusOr<Outcome> RunTool(int argc, const char* const* argv) {
     if (command().empty()) return NoCommand(argc, argv);
     return Complaint(command(), OneLine(error.what()));
   }
-  const absl::StatusOr<Outcome> outcome = command() == "plan"   ? plan.Run()
-                                          : command() == "show" ? show.Run()
-                                                                : check.Run();
+  const absl::StatusOr<Outcome> outcome = command() == "plan"    ? plan.Run()
+                                          : command() == "show"  ? show.Run()
+                                          : command() == "check" ? check.Run()
+                                                                 : layout.Run();
   if (outcome.ok()) return outcome;
   return Complaint(command(), OneLine(std::string(outcome.status().message())));
 }

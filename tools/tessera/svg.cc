@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace tessera::tools {
 namespace {
@@ -51,7 +52,9 @@ void Svg::Text(Point at, absl::string_view text, const TextStyle& style) {
                   "\" font-size=\"", Number(style.size), "\" fill=\"",
                   style.colour, "\" text-anchor=\"", style.anchor, "\"",
                   style.bold ? " font-weight=\"bold\"" : "",
-                  style.mono ? " class=\"mono\"" : "", ">", text, "</text>\n");
+                  style.mono ? " class=\"mono\"" : "", ">",
+                  absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}}),
+                  "</text>\n");
 }
 
 double Svg::WidthOf(absl::string_view text, const TextStyle& style) {

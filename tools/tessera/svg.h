@@ -30,7 +30,7 @@ class Svg {
             double stroke_width = 1);
   // From left to right, with a head.
   void Arrow(Point from, double length, absl::string_view colour);
-  // `at` is on the base line. REQUIRES: no '<' or '&' in the text.
+  // `at` is on the base line.
   void Text(Point at, absl::string_view text, const TextStyle& style);
 
   // How wide a text is, about: no font is asked.

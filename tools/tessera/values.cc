@@ -13,6 +13,7 @@
 #include "tessera/base/checked_math.h"
 #include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
+#include "tools/models/built_in.h"
 
 namespace tessera::tools {
 namespace {
@@ -26,6 +27,16 @@ template <typename T>
 absl::StatusOr<T> OfFlag(absl::string_view flag, absl::StatusOr<T> result) {
   if (result.ok()) return result;
   return Wrong(flag, result.status().message());
+}
+
+// named(text) or, where the text is the name of a file, parse(what it holds).
+template <typename Named, typename Parse>
+auto NamedOrRead(absl::string_view flag, const std::string& text, Named named,
+                 Parse parse) -> decltype(parse(text)) {
+  if (!absl::EndsWith(text, ".json")) return OfFlag(flag, named(text));
+  TESSERA_ASSIGN_OR_RETURN(const std::string json,
+                           OfFlag(flag, internal::ReadFile(text)));
+  return OfFlag(absl::StrCat(flag, ": ", text), parse(json));
 }
 
 struct Unit {
@@ -44,10 +55,17 @@ absl::StatusOr<DeviceMesh> ParseMesh(const std::string& flag,
   return OfFlag(flag, DeviceMesh::Parse(text));
 }
 
+absl::StatusOr<DType> ParseDTypeFlag(const std::string& text) {
+  return OfFlag("--dtype", ParseDType(text));
+}
+
+absl::StatusOr<Granularity> ParseGranularity(const std::string& text) {
+  return OfFlag("--granularity", Granularity::Parse(text));
+}
+
 absl::StatusOr<TensorMeta> ParseTensor(const std::string& dtype,
                                        const std::string& shape) {
-  TESSERA_ASSIGN_OR_RETURN(const DType parsed_dtype,
-                           OfFlag("--dtype", ParseDType(dtype)));
+  TESSERA_ASSIGN_OR_RETURN(const DType parsed_dtype, ParseDTypeFlag(dtype));
   const bool has_brackets = absl::StartsWith(shape, "[");
   TESSERA_ASSIGN_OR_RETURN(
       const Shape parsed_shape,
@@ -68,17 +86,20 @@ absl::StatusOr<Layout> ParseLayout(const std::string& flag,
 }
 
 absl::StatusOr<Topology> ParseTopology(const std::string& text) {
-  constexpr absl::string_view kFlag = "--topology";
-  if (!absl::EndsWith(text, ".json")) {
-    return OfFlag(kFlag, Topology::Preset(text));
-  }
-  TESSERA_ASSIGN_OR_RETURN(const std::string json,
-                           OfFlag(kFlag, internal::ReadFile(text)));
-  return OfFlag(absl::StrCat(kFlag, ": ", text), Topology::FromJson(json));
+  return NamedOrRead("--topology", text, Topology::Preset, Topology::FromJson);
 }
 
 std::string TopologyChoices() {
   return absl::StrCat(absl::StrJoin(Topology::PresetNames(), ", "),
+                      " or FILE.json");
+}
+
+absl::StatusOr<Model> LoadModel(const std::string& text) {
+  return NamedOrRead("--model", text, BuiltInModel, ParseModel);
+}
+
+std::string ModelChoices() {
+  return absl::StrCat(absl::StrJoin(BuiltInModelNames(), ", "),
                       " or FILE.json");
 }
 
@@ -107,6 +128,11 @@ std::string FormatBytes(int64_t bytes) {
   if (unit == nullptr) return absl::StrCat(bytes, " B");
   return absl::StrFormat("%.1f %s", static_cast<double>(bytes) / unit->bytes,
                          unit->name);
+}
+
+std::string FormatPercent(int64_t part, int64_t whole) {
+  return absl::StrFormat(
+      "%.2f", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 }  // namespace tessera::tools

@@ -85,12 +85,10 @@ absl::Status CheckLayout(const DeviceMesh& mesh, const Options& options,
   return absl::OkStatus();
 }
 
-// A tensor of one granule may be cut any way: no part ends inside.
 absl::Status CheckGranules(const BufferGroup::Tensor& tensor) {
   const Layout& layout = tensor.layout;
   const Shape& shape = layout.shape();
   const int first = tensor.granularity.FirstWholeDim(shape);
-  if (first == 0) return absl::OkStatus();
   for (int dim = first; dim < shape.num_dims(); ++dim) {
     int64_t parts = 1;
     for (int axis : layout.ShardAxes(dim)) {

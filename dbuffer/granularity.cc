@@ -39,7 +39,7 @@ int Granularity::FirstWholeDim(const Shape& shape) const {
     case Kind::kElement:
       return shape.num_dims();
     case Kind::kInnerRow:
-      return std::max(shape.num_dims() - 1, 0);
+      return std::max(shape.num_dims() - 1, std::min(shape.num_dims(), 1));
     case Kind::kRow:
       return std::min(shape.num_dims(), 1);
   }

@@ -19,8 +19,8 @@ namespace tessera {
 //   row         rows along dim 0: [a,b,c] has a rows of b*c elements
 //   rows:K      blocks of K rows along dim 0, the last one maybe shorter
 //
-// A tensor of one dim is a single inner row, and a row per element; one of no
-// dims is one row of one element. Immutable value; thread-safe.
+// A tensor of one dim has a row per element, either way; one of none has one
+// element. Immutable value; thread-safe.
 class Granularity {
  public:
   Granularity() = default;  // element

@@ -412,7 +412,6 @@ TEST(BufferGroupTensorLayoutTest, RejectsGranulesThatDifferBetweenRanks) {
   EXPECT_OK(create("f32[7,5] [R, S(0)]", Granularity::Row()));
   EXPECT_OK(create("f32[7,5,3] [R, S(1)]", Granularity::InnerRow()));
   EXPECT_FALSE(create("f32[7,4,3] [R, S(2)]", Granularity::InnerRow()).ok());
-  // One granule is never cut.
   EXPECT_OK(create("f32[7] [R, S(0)]", Granularity::InnerRow()));
 }
 

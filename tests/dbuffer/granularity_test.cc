@@ -31,7 +31,7 @@ TEST(GranularityTest, SaysWhatAGranuleIs) {
   EXPECT_EQ(ElementsOf("rows:4", "[4,5,6]"), 120);
   EXPECT_EQ(ElementsOf("rows:5", "[4,5,6]"), 120) << "no more than there is";
 
-  EXPECT_EQ(ElementsOf("inner-row", "[7]"), 7);
+  EXPECT_EQ(ElementsOf("inner-row", "[7]"), 1);
   EXPECT_EQ(ElementsOf("row", "[7]"), 1);
   EXPECT_EQ(ElementsOf("rows:2", "[7]"), 2);
   for (const char* any : {"element", "inner-row", "row", "rows:2"}) {
@@ -47,9 +47,10 @@ TEST(GranularityTest, SaysWhichDimsAGranuleSpans) {
   EXPECT_EQ(FirstWholeDim("inner-row", "[4,5,6]"), 2);
   EXPECT_EQ(FirstWholeDim("row", "[4,5,6]"), 1);
   EXPECT_EQ(FirstWholeDim("rows:8", "[4,5,6]"), 1);
-  EXPECT_EQ(FirstWholeDim("inner-row", "[4]"), 0);
+  EXPECT_EQ(FirstWholeDim("inner-row", "[4]"), 1);
   EXPECT_EQ(FirstWholeDim("row", "[4]"), 1);
   EXPECT_EQ(FirstWholeDim("row", "[]"), 0);
+  EXPECT_EQ(FirstWholeDim("inner-row", "[]"), 0);
 }
 
 TEST(GranularityTest, ReadsWhatItPrints) {

@@ -223,6 +223,11 @@ TEST_F(UnitTest, UnitsMayOwnNoParameters) {
 }
 
 TEST_F(UnitTest, RejectsAParameterWithoutElements) {
+  context_.reset();
+  FsdpOptions options;
+  options.mesh = *DeviceMesh::Parse("dp=1");
+  options.placements = *PlacementsFor("fsdp", 1);
+  context_ = *Context::Create(options, *communicator_, *stream_);
   UnitBuilder builder = context_->NewUnit("empty");
   builder.Add("w", Meta());
   builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));

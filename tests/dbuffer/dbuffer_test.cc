@@ -15,11 +15,13 @@
 #include "gtest/gtest.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tests/status_matchers.h"
+#include "tests/watched_stream.h"
 
 namespace tessera {
 namespace {
 
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::WatchedStream;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -640,42 +642,12 @@ TEST(DBufferConvertTest, IdentitiesAreNegativeZeros) {
 
 // --- Nothing is packed ------------------------------------------------------
 
-// Passes everything on and writes down what was launched.
-class RecordingStream : public Stream {
- public:
-  explicit RecordingStream(Stream& inner)
-      : Stream(inner.device(), "recording"), inner_(inner) {}
-
-  absl::Status Launch(const LaunchDescriptor& descriptor,
-                      LaunchBody body) override {
-    launches.emplace_back(descriptor.name);
-    if (descriptor.name == "copy" || descriptor.name == "cast") {
-      copied_bytes += descriptor.bytes;
-    }
-    for (const auto& ranges : {descriptor.reads, descriptor.writes}) {
-      touched.insert(touched.end(), ranges.begin(), ranges.end());
-    }
-    return inner_.Launch(descriptor, std::move(body));
-  }
-  Event Record() override { return inner_.Record(); }
-  absl::Status Wait(const Event& event) override { return inner_.Wait(event); }
-  absl::Status Synchronize() override { return inner_.Synchronize(); }
-  absl::Status status() const override { return inner_.status(); }
-
-  std::vector<std::string> launches;
-  int64_t copied_bytes = 0;  // from one place on this rank to another
-  std::vector<MemoryRange> touched;
-
- private:
-  Stream& inner_;
-};
-
 // Collectives read and write the flat memory: no byte of it is copied to or
 // from anywhere else on the rank.
 TEST(DBufferConvertTest, LaunchesNothingButItsCollectives) {
   const GroupPtr group = HsdpGroup();
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-    RecordingStream stream(rank.stream);
+    WatchedStream stream(rank.stream);
     CommSet comms(rank.comms.world());
     TESSERA_ASSIGN_OR_RETURN(DBuffer buffer, Allocate(group, "[P, P]", rank));
     const auto begin = reinterpret_cast<uintptr_t>(buffer.local().data());
@@ -701,7 +673,7 @@ TEST(DBufferConvertTest, LaunchesNothingButItsCollectives) {
 TEST(DBufferCopyTest, SendsStraightIntoTheTarget) {
   const GroupPtr group = HsdpGroup();
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-    RecordingStream stream(rank.stream);
+    WatchedStream stream(rank.stream);
     CommSet comms(rank.comms.world());
     const auto launches_of =
         [&](absl::string_view from,

@@ -35,7 +35,7 @@ void AppendSharedSlots(absl::Span<const UnitMemory> units, BytesOf bytes_of,
 }
 
 bool KeepsWeights(const UnitMemory& unit) {
-  return unit.release == ReleaseWeights::kAfterBackward;
+  return unit.release != ReleaseWeights::kAfterForward;
 }
 
 int64_t TotalBytes(absl::Span<const SlotPlan> slots) {

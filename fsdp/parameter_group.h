@@ -63,6 +63,11 @@ class ParameterGroup {
   // that holds the whole tensor.
   absl::Status LoadMainWeight(int i, const TensorView& host_values,
                               Stream& stream);
+  // Gives every rank its part of tensor i of the main weight from host memory
+  // of the mesh's first rank that holds the whole tensor over all axes; it is
+  // not looked at elsewhere. COLLECTIVE over the mesh.
+  absl::Status ScatterMainWeight(int i, const TensorView& host_values,
+                                 CommSet& comms, Stream& stream);
   // Makes the model weight what the main weight is.
   absl::Status RefreshModelWeight(CommSet& comms, Stream& stream);
 
@@ -76,6 +81,8 @@ class ParameterGroup {
   absl::Status OpenGradient(void* memory, int rank, Stream& stream);
   absl::StatusOr<TensorView> Gradient(int i, GradientWrite write,
                                       Stream& stream);
+  // Whether Gradient was called for tensor i since OpenGradient.
+  bool asked(int i) const { return asked_[i]; }
   // Zeros for the parameters that nobody asked for.
   absl::Status FillUnaskedGradients(Stream& stream);
   // Reduces the unreduced gradient over the Flat axes in place and adds it to

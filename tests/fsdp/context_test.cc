@@ -93,7 +93,7 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                     return builder.Build().status();
                   }),
       StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("gradient"),
-                               HasSubstr("axis 1"))));
+                               HasSubstr("axis 'inner'"))));
   EXPECT_THAT(
       BuildStatus(options,
                   [&](Context& context) {
@@ -103,6 +103,17 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                     return builder.Build().status();
                   }),
       StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("'w'"))));
+  EXPECT_THAT(
+      BuildStatus(
+          options,
+          [&](Context& context) {
+            UnitBuilder builder = context.NewUnit("block");
+            builder.Add("w", meta);
+            builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
+            return builder.Build().status();
+          }),
+      StatusIs(kInvalid,
+               AllOf(HasSubstr("'block'"), HasSubstr("'none' [0,4]"))));
   EXPECT_THAT(BuildStatus(options,
                           [&](Context& context) {
                             EXPECT_OK(context.NewUnit("block").Build());
@@ -210,7 +221,7 @@ TEST(ContextTest, RanksWithOtherOptionsAllFail) {
        [](FsdpOptions& options, UnitOptions&) {
          options.reduction = GradientReduction::kSum;
        }},
-      {"cut order outer,inner",
+      {"cut outer,inner",
        [](FsdpOptions& options, UnitOptions&) {
          options.cut_order = {"outer", "inner"};
        }},

@@ -222,15 +222,6 @@ TEST_F(UnitTest, UnitsMayOwnNoParameters) {
   EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
 }
 
-TEST_F(UnitTest, RejectsAParameterWithoutElements) {
-  UnitBuilder builder = context_->NewUnit("empty");
-  builder.Add("w", Meta());
-  builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
-  EXPECT_THAT(builder.Build(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("'empty'"), HasSubstr("'none' [0,4]"))));
-}
-
 // Wrong order of hooks: what is done, and what the sticky error says.
 
 struct WrongOrder {

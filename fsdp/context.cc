@@ -237,6 +237,7 @@ absl::Status Context::Step(
           continue;
         }
         updated = true;
+        group->MainWeightChanges();
         TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
                                         .weight = group->FlatMainWeight(),
                                         .gradient = group->FlatMainGradient()},

@@ -136,6 +136,7 @@ absl::Status ParameterGroup::ScatterMainWeight(int i,
 
 absl::Status ParameterGroup::RefreshModelWeight(CommSet& comms,
                                                 Stream& stream) {
+  if (!std::exchange(main_weight_changed_, false)) return absl::OkStatus();
   if (!model_weight_.has_value()) return absl::OkStatus();
   // Flat axes are prefixes of one cut order, so one range contains the other.
   const bool main_is_finer = group_->NumFlat(spec_.placements.optimizer) >

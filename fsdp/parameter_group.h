@@ -68,7 +68,9 @@ class ParameterGroup {
   // not looked at elsewhere. COLLECTIVE over the mesh.
   absl::Status ScatterMainWeight(int i, const TensorView& host_values,
                                  CommSet& comms, Stream& stream);
-  // Makes the model weight what the main weight is.
+  // Says that somebody else wrote, or will write, to FlatMainWeight().
+  void MainWeightChanges() { main_weight_changed_ = true; }
+  // Makes the model weight what the main weight is, if that has changed.
   absl::Status RefreshModelWeight(CommSet& comms, Stream& stream);
 
   // Gathers the model weight into `memory`, or uses it where it is whole.
@@ -115,6 +117,7 @@ class ParameterGroup {
   std::optional<DBuffer> weight_;     // gathered, in a slot or the model weight
   std::optional<DBuffer> unreduced_;  // in a slot, during a backward
   std::vector<bool> asked_;           // per tensor, in this backward
+  bool main_weight_changed_ = false;  // since the model weight was made
   GradientState gradient_state_ = GradientState::kNone;
 };
 

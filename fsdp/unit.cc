@@ -453,7 +453,7 @@ absl::Status Unit::LoadWeight(ParameterId p, const TensorView& host_values) {
       p, host_values, parameter.layout.LocalMeta(runtime_.rank).shape()));
   TESSERA_RETURN_IF_ERROR(parameter.group->LoadMainWeight(
       parameter.index, host_values, runtime_.compute));
-  return FinishLoad();
+  return FinishLoad(p);
 }
 
 absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
@@ -466,7 +466,7 @@ absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
   }
   TESSERA_RETURN_IF_ERROR(parameter.group->ScatterMainWeight(
       parameter.index, host_values, runtime_.comms, runtime_.compute));
-  return FinishLoad();
+  return FinishLoad(p);
 }
 
 absl::Status Unit::InitializeWeight(
@@ -486,7 +486,7 @@ absl::Status Unit::InitializeWeight(
         runtime_.compute, weight.local(), values.data()));
     TESSERA_RETURN_IF_ERROR(runtime_.compute.Synchronize());
   }
-  return FinishLoad();
+  return FinishLoad(p);
 }
 
 absl::Status Unit::CheckLoadable(ParameterId p) const {
@@ -509,7 +509,8 @@ absl::Status Unit::CheckHostValues(ParameterId p, const TensorView& values,
       values.ToString(), ", want contiguous ", wanted.ToString()));
 }
 
-absl::Status Unit::FinishLoad() {
+absl::Status Unit::FinishLoad(ParameterId p) {
+  parameters_[p].group->MainWeightChanges();
   ReleaseGathered();
   stale_ = true;
   return runtime_.compute.Synchronize();

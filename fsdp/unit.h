@@ -119,8 +119,9 @@ class Unit {
   // The main weight, in the optimizer placements.
   absl::StatusOr<ShardedTensor> main_weight(ParameterId p) const;
 
-  // Three ways to set a main weight; the next forward uses it. They block until
-  // the values are there. ERRORS of each: InvalidArgument for values of another
+  // Three ways to set a main weight; the next forward uses it. All
+  // data-parallel ranks set the same ones, in any way. They block until the
+  // values are there. ERRORS of each: InvalidArgument for values of another
   // shape or dtype than the main weight's; FailedPrecondition before
   // Context::Prepare or while a forward waits for its backward.
   //
@@ -181,7 +182,7 @@ class Unit {
   absl::Status CheckSteppable() const;
 
   // After a main weight was set.
-  absl::Status FinishLoad();
+  absl::Status FinishLoad(ParameterId p);
   absl::Status Refresh();
   absl::Status Gather();
   bool ReleasesGathered() const;

@@ -228,6 +228,32 @@ std::vector<ToyUnit> DefaultToyUnits() {
           {"block1", 0, {{"weight", {13, 9}}, {"bias", {1}}}}};
 }
 
+std::vector<UnitPlacements> LegalTriples(int num_axes) {
+  std::vector<std::string> axes;
+  for (int i = 0; i < num_axes; ++i) axes.push_back(absl::StrCat("axis", i));
+  const std::vector<std::string> cut_order(axes.rbegin(), axes.rend());
+  // A list whose last `num_flat` axes are Flat.
+  const auto list = [&](int num_flat, BufferPlacement other) {
+    BufferPlacements placements(num_axes - num_flat, other);
+    placements.resize(num_axes, BufferPlacement::Flat());
+    return placements;
+  };
+  std::vector<UnitPlacements> triples;
+  for (int parameter = 0; parameter <= num_axes; ++parameter) {
+    for (int gradient = 0; gradient <= num_axes; ++gradient) {
+      for (int optimizer = 0; optimizer <= num_axes; ++optimizer) {
+        const UnitPlacements triple = {
+            list(parameter, BufferPlacement::Replicate()),
+            list(gradient, BufferPlacement::Partial()),
+            list(optimizer, BufferPlacement::Replicate())};
+        if (!ValidatePlacements(triple, axes, cut_order).ok()) continue;
+        triples.push_back(triple);
+      }
+    }
+  }
+  return triples;
+}
+
 double InitialWeight(int unit, int parameter, int64_t element) {
   return static_cast<double>(Hash({unit, parameter, element}) % 2001) / 1000.0 -
          1.0;

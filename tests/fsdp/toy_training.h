@@ -60,6 +60,10 @@ struct ToyRun {
 // A root with an odd shape around two blocks whose sizes no rank count divides.
 std::vector<ToyUnit> DefaultToyUnits();
 
+// Every triple of placements that is legal on `num_axes` axes in the default
+// cut order.
+std::vector<UnitPlacements> LegalTriples(int num_axes);
+
 // What rank `rank` adds to the gradient of one element in one backward. Ranks
 // are counted along the unit's data-parallel axes, so that those which differ
 // along the others only have equal data.

@@ -50,41 +50,15 @@ const World kWorlds[] = {
     {"hfsdp", "pods=2,dp_outer=2,dp_inner=2"},
 };
 
-// Every triple that is legal on the mesh, whether it has a name or not.
-std::vector<World> AllTriples(const std::string& mesh) {
-  const DeviceMesh parsed = *DeviceMesh::Parse(mesh);
-  const int num_axes = parsed.num_axes();
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : parsed.axes()) axes.push_back(axis.name);
-  const std::vector<std::string> cut_order(axes.rbegin(), axes.rend());
-  // A list whose last `num_flat` axes are Flat.
-  const auto list = [&](int num_flat, BufferPlacement other) {
-    BufferPlacements placements(num_axes - num_flat, other);
-    placements.resize(num_axes, BufferPlacement::Flat());
-    return placements;
-  };
-  std::vector<World> worlds;
-  for (int parameter = 0; parameter <= num_axes; ++parameter) {
-    for (int gradient = 0; gradient <= num_axes; ++gradient) {
-      for (int optimizer = 0; optimizer <= num_axes; ++optimizer) {
-        const UnitPlacements triple = {
-            list(parameter, BufferPlacement::Replicate()),
-            list(gradient, BufferPlacement::Partial()),
-            list(optimizer, BufferPlacement::Replicate())};
-        if (!ValidatePlacements(triple, axes, cut_order).ok()) continue;
-        worlds.push_back({"triple", mesh, triple});
-      }
-    }
-  }
-  return worlds;
-}
-
+// These, and every legal triple whether it has a name or not.
 std::vector<World> AllWorlds() {
   std::vector<World> worlds(std::begin(kWorlds), std::end(kWorlds));
   for (const char* mesh : {"dp=4", "outer=2,inner=2", "outer=2,inner=3",
                            "pods=2,outer=2,inner=2"}) {
-    const std::vector<World> triples = AllTriples(mesh);
-    worlds.insert(worlds.end(), triples.begin(), triples.end());
+    for (const UnitPlacements& triple :
+         LegalTriples(DeviceMesh::Parse(mesh)->num_axes())) {
+      worlds.push_back({"triple", mesh, triple});
+    }
   }
   return worlds;
 }

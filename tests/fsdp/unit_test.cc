@@ -527,6 +527,19 @@ TEST_F(UnitTest, LoadedWeightsMustFit) {
               StatusIs(kOutOfOrder));
 }
 
+TEST_F(UnitTest, ErrorsOfStreamsStayInTheContext) {
+  Forward();
+  stream_
+      ->Launch({.name = "fails"},
+               [] { return absl::DataLossError("bad sector"); })
+      .IgnoreError();
+  root_->BeforeBackward();
+  EXPECT_THAT(
+      SgdOptimizer(*context_, 1.0).Step(),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr("stream 'compute'"), HasSubstr("bad sector"))));
+}
+
 TEST_F(UnitTest, OutOfMemoryIsAStickyErrorOfTheHook) {
   // Room for everything but main gradients.
   CpuDevice device({.memory_limit_bytes = device_.memory().total.peak_bytes});

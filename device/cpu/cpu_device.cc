@@ -4,22 +4,19 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "tessera/device/cpu/cpu_stream.h"
 #include "tessera/device/cpu/elementwise.h"
+#include "tessera/device/cpu/memory_pool.h"
 
 namespace tessera {
 namespace {
 
-// What Device::Allocate promises.
-constexpr std::align_val_t kAlignment{128};
-
-struct Free {
-  void operator()(std::byte* data) const {
-    ::operator delete(data, kAlignment);
-  }
+struct ReturnToPool {
+  internal::MemoryPool* pool;
+  int64_t bytes;
+  void operator()(void* data) const { pool->Return(data, bytes); }
 };
 
 void CopyBytes(void* dst, const void* src, int64_t bytes) {
@@ -100,7 +97,8 @@ class CpuKernels final : public Kernels {
 CpuDevice::CpuDevice(Options options)
     : Device(options.memory_limit_bytes),
       options_(options),
-      kernels_(std::make_unique<CpuKernels>()) {}
+      kernels_(std::make_unique<CpuKernels>()),
+      pool_(std::make_unique<internal::MemoryPool>()) {}
 
 CpuDevice::~CpuDevice() = default;
 
@@ -115,13 +113,17 @@ int64_t CpuDevice::NowNanos() const {
       .count();
 }
 
+int64_t CpuDevice::system_allocations() const {
+  return pool_->system_allocations();
+}
+
 void* CpuDevice::DoAllocate(int64_t bytes, absl::string_view) {
-  return ::operator new(bytes, kAlignment, std::nothrow);
+  return pool_->Take(bytes);
 }
 
 void CpuDevice::DoFree(void* data, int64_t bytes, absl::string_view,
                        Stream* after) {
-  std::unique_ptr<std::byte, Free> owner(static_cast<std::byte*>(data));
+  std::unique_ptr<void, ReturnToPool> owner(data, {pool_.get(), bytes});
   if (after == nullptr) return;
   // The body's destructor frees, so a failed stream, which drops the body,
   // frees too; the error is the stream's to report.

@@ -8,6 +8,9 @@
 #include "tessera/device/device.h"
 
 namespace tessera {
+namespace internal {
+class MemoryPool;
+}
 
 // Who runs what a CPU stream is given.
 enum class CpuStreams {
@@ -19,7 +22,9 @@ enum class CpuStreams {
 };
 
 // The host's memory and processor as a device. Several may exist in one
-// process, one per rank, each with accounts of its own. Thread-safe.
+// process, one per rank, each with accounts of its own. Freed memory is kept
+// for the next allocation of the same size, but never more of it than is in use
+// where the system is asked for more. Thread-safe.
 class CpuDevice final : public Device {
  public:
   struct Options {
@@ -37,6 +42,9 @@ class CpuDevice final : public Device {
   Kernels& kernels() override { return *kernels_; }
   int64_t NowNanos() const override;
 
+  // How often the system was asked for memory so far.
+  int64_t system_allocations() const;
+
  private:
   void* DoAllocate(int64_t bytes, absl::string_view tag) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
@@ -44,6 +52,7 @@ class CpuDevice final : public Device {
 
   const Options options_;
   const std::unique_ptr<Kernels> kernels_;
+  const std::unique_ptr<internal::MemoryPool> pool_;
 };
 
 }  // namespace tessera

@@ -93,6 +93,7 @@ void ExpectPlannedMemory(const ToyRun& run) {
         TESSERA_ASSIGN_OR_RETURN(auto toy,
                                  ToyRank::Create(run, rank.comms, rank.stream));
         int64_t allocations = 0;
+        int64_t system_allocations = 0;
         for (int step = 0; step < run.steps; ++step) {
           TESSERA_RETURN_IF_ERROR(
               TrainStep(run, *toy, step, expected.weights[step]));
@@ -101,6 +102,12 @@ void ExpectPlannedMemory(const ToyRun& run) {
             EXPECT_EQ(now, allocations);
           }
           allocations = now;
+          // Not even what is released and allocated anew.
+          const int64_t asked = rank.device.system_allocations();
+          if (step >= 2) {
+            EXPECT_EQ(asked, system_allocations);
+          }
+          system_allocations = asked;
         }
         const auto planned = PlanMemory(toy->context().unit_memory());
         const MemoryReport report = rank.device.memory();
@@ -133,7 +140,6 @@ TEST(MemoryPlanTest, EqualsWhatTheAllocatorCountsForEveryTriple) {
           run.mesh = mesh;
           run.zero_grad = zero_grad;
           run.dtype = dtype;
-          run.steps = 2;
           run.microbatches = 2;
           run.units = DefaultToyUnits();
           ExpectPlannedMemory(run);

@@ -237,6 +237,7 @@ absl::Status Context::Step(
           continue;
         }
         updated = true;
+        unit->ReleaseGathered();  // what is kept will be old
         group->MainWeightChanges();
         TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
                                         .weight = group->FlatMainWeight(),

@@ -11,6 +11,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/device/device.h"
 #include "tessera/fsdp/data_parallel_axes.h"
+#include "tessera/fsdp/gather_order.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/fsdp/slots.h"
 #include "tessera/fsdp/unit.h"
@@ -47,6 +48,8 @@ class Runtime {
   std::vector<std::unique_ptr<Unit>> units;
   SlotPool weight_slots;
   SlotPool gradient_slots;
+  GatherOrder forward_order;
+  GatherOrder backward_order;
 
   bool prepare_called = false;
   bool prepared = false;                   // and it succeeded

@@ -174,10 +174,11 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
                                    parent_->name(),
                                    "' is in a forward for inference"));
   }
-  TESSERA_RETURN_IF_ERROR(Gather());
+  TESSERA_RETURN_IF_ERROR(UseWeights());
   in_forward_ = true;
   forward_kind_ = kind;
-  return absl::OkStatus();
+  runtime_.backward_order.EndPass();
+  return Prefetch(runtime_.forward_order.Begin(index_));
 }
 
 absl::Status Unit::DoAfterForward() {
@@ -201,10 +202,11 @@ absl::Status Unit::DoBeforeBackward() {
     return OutOfOrder(
         absl::StrCat("its parent '", parent_->name(), "' is not in backward"));
   }
-  TESSERA_RETURN_IF_ERROR(Gather());
+  TESSERA_RETURN_IF_ERROR(UseWeights());
   TESSERA_RETURN_IF_ERROR(OpenGradients());
   in_backward_ = true;
-  return absl::OkStatus();
+  runtime_.forward_order.EndPass();
+  return Prefetch(runtime_.backward_order.Begin(index_));
 }
 
 absl::Status Unit::DoAfterBackward(bool is_last) {
@@ -225,7 +227,6 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
 // What hooks do.
 
 absl::Status Unit::Refresh() {
-  ReleaseGathered();  // what is kept is old now
   for (auto& group : groups_) {
     TESSERA_RETURN_IF_ERROR(
         group->RefreshModelWeight(runtime_.comms, runtime_.compute));
@@ -235,12 +236,42 @@ absl::Status Unit::Refresh() {
   return absl::OkStatus();
 }
 
+absl::Status Unit::UseWeights() {
+  TESSERA_RETURN_IF_ERROR(Gather());
+  awaited_ = true;
+  return weight_slot_ == nullptr ? absl::OkStatus()
+                                 : runtime_.compute.Wait(weights_gathered_);
+}
+
+absl::Status Unit::Prefetch(int next) {
+  if (next < 0) return absl::OkStatus();
+  Unit& unit = *runtime_.units[next];
+  if (unit.gathered_) return absl::OkStatus();
+  unit.MakeRoom();
+  if (!runtime_.weight_slots.HasFree(unit.depth_, unit.index_)) {
+    return absl::OkStatus();
+  }
+  return unit.Gather();
+}
+
+// Frees a slot for this unit, where none is, by giving up weights that were
+// gathered for a unit that did not come.
+void Unit::MakeRoom() {
+  if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  for (const auto& unit : runtime_.units) {
+    if (unit->depth_ != depth_ || unit->awaited_ || !unit->gathered_) continue;
+    unit->ReleaseGathered();
+    if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  }
+}
+
 absl::Status Unit::Gather() {
   if (gathered_) return absl::OkStatus();
   if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
   Stream& gather = *runtime_.gather;
   std::byte* memory = nullptr;
   if (memory_.UnshardedWeightBytes() > 0) {
+    MakeRoom();
     TESSERA_ASSIGN_OR_RETURN(
         weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
     memory = static_cast<std::byte*>(weight_slot_->memory.data());
@@ -251,9 +282,9 @@ absl::Status Unit::Gather() {
         group->GatherWeight(memory, runtime_.comms, gather));
     memory += group->memory().UnshardedWeightBytes();
   }
+  weights_gathered_ = gather.Record();
   gathered_ = true;
-  return weight_slot_ == nullptr ? absl::OkStatus()
-                                 : runtime_.compute.Wait(gather.Record());
+  return absl::OkStatus();
 }
 
 // Whether gathered weights are given up once a forward or backward has ended.
@@ -271,6 +302,10 @@ bool Unit::ReleasesGathered() const {
 
 void Unit::ReleaseGathered() {
   if (!gathered_) return;
+  // Whoever writes to the weights next does so after they were read. An error
+  // is in the stream.
+  if (!awaited_) runtime_.compute.Wait(weights_gathered_).IgnoreError();
+  awaited_ = false;
   for (auto& group : groups_) group->DropWeight();
   if (weight_slot_ != nullptr) {
     runtime_.weight_slots.Release(*std::exchange(weight_slot_, nullptr),
@@ -447,7 +482,7 @@ absl::StatusOr<ShardedTensor> Unit::main_weight(ParameterId p) const {
 // Loading.
 
 absl::Status Unit::LoadWeight(ParameterId p, const TensorView& host_values) {
-  TESSERA_RETURN_IF_ERROR(CheckLoadable(p));
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
   const Parameter& parameter = parameters_[p];
   TESSERA_RETURN_IF_ERROR(CheckHostValues(
       p, host_values, parameter.layout.LocalMeta(runtime_.rank).shape()));
@@ -457,7 +492,7 @@ absl::Status Unit::LoadWeight(ParameterId p, const TensorView& host_values) {
 }
 
 absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
-  TESSERA_RETURN_IF_ERROR(CheckLoadable(p));
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
   const Parameter& parameter = parameters_[p];
   const DeviceMesh& mesh = runtime_.options.mesh;
   if (runtime_.rank == mesh.offset()) {
@@ -471,7 +506,7 @@ absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
 
 absl::Status Unit::InitializeWeight(
     ParameterId p, absl::FunctionRef<absl::Status(const WeightPiece&)> write) {
-  TESSERA_RETURN_IF_ERROR(CheckLoadable(p));
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
   const Parameter& parameter = parameters_[p];
   TESSERA_ASSIGN_OR_RETURN(const ShardedTensor weight,
                            parameter.group->MainWeight(parameter.index));
@@ -489,12 +524,15 @@ absl::Status Unit::InitializeWeight(
   return FinishLoad(p);
 }
 
-absl::Status Unit::CheckLoadable(ParameterId p) const {
+absl::Status Unit::BeginLoad(ParameterId p) {
   TESSERA_RETURN_IF_ERROR(CheckParameter(p));
-  if (!open() && outstanding_ == 0) return absl::OkStatus();
-  return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
-                                 parameters_[p].name,
-                                 "': loaded inside a forward or backward"));
+  if (open() || outstanding_ > 0) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                   parameters_[p].name,
+                                   "': loaded inside a forward or backward"));
+  }
+  ReleaseGathered();  // what is kept will be old
+  return absl::OkStatus();
 }
 
 absl::Status Unit::CheckHostValues(ParameterId p, const TensorView& values,
@@ -511,7 +549,6 @@ absl::Status Unit::CheckHostValues(ParameterId p, const TensorView& values,
 
 absl::Status Unit::FinishLoad(ParameterId p) {
   parameters_[p].group->MainWeightChanges();
-  ReleaseGathered();
   stale_ = true;
   return runtime_.compute.Synchronize();
 }

@@ -85,7 +85,8 @@ class Unit {
   // axes.
   const Layout& parameter_layout(ParameterId p) const;
 
-  // Gathers the weights.
+  // Gathers the weights, unless they are there, and those of the unit that came
+  // next in the last pass, where there is room: the same in BeforeBackward.
   // FailedPrecondition: inside this unit's forward; outside the parent's
   // forward or backward; training inside the parent's inference.
   void BeforeForward(ForwardKind kind = ForwardKind::kTraining);
@@ -174,16 +175,21 @@ class Unit {
   bool open() const { return in_forward_ || in_backward_; }
   absl::Status CheckParameter(ParameterId p) const;
   absl::Status CheckGradient(ParameterId p) const;
-  absl::Status CheckLoadable(ParameterId p) const;
   absl::Status CheckHostValues(ParameterId p, const TensorView& values,
                                const Shape& wanted_shape) const;
   absl::Status CheckNoneMissing() const;
   absl::Status CheckChildrenClosed() const;
   absl::Status CheckSteppable() const;
 
-  // After a main weight was set.
+  // Around what sets a main weight.
+  absl::Status BeginLoad(ParameterId p);
   absl::Status FinishLoad(ParameterId p);
   absl::Status Refresh();
+  // Makes the compute stream wait for the gathered weights.
+  absl::Status UseWeights();
+  // Gathers, where there is room, for the unit with this index, if any.
+  absl::Status Prefetch(int next);
+  void MakeRoom();
   absl::Status Gather();
   bool ReleasesGathered() const;
   void ReleaseGathered();
@@ -212,9 +218,11 @@ class Unit {
   bool last_seen_ = false;  // a backward with is_last, not finalized yet
   int outstanding_ = 0;     // forwards whose backward has not ended
   bool gathered_ = false;
-  bool stale_ = false;     // main weights were loaded and not refreshed yet
-  Event weights_ready_;    // the model weights are what was refreshed last
-  Event gradients_ready_;  // what was enqueued on main gradients is done
+  bool awaited_ = false;    // what is gathered is, by the compute stream
+  Event weights_gathered_;  // the gathered weights are there
+  bool stale_ = false;      // main weights were loaded and not refreshed yet
+  Event weights_ready_;     // the model weights are what was refreshed last
+  Event gradients_ready_;   // what was enqueued on main gradients is done
   internal::Slot* weight_slot_ = nullptr;    // while gathered
   internal::Slot* gradient_slot_ = nullptr;  // during a backward
 };

@@ -47,8 +47,8 @@ TEST(MemoryPlanTest, AddsUpWorkedExample) {
                           Pair("model_weight", 0),
                           // One at the root's depth, two at the blocks'.
                           Pair("unreduced_grad", 4 * (64 + 2 * 256)),
-                          // The root's own slot, and one for the larger block.
-                          Pair("unsharded_weight", 4 * (64 + 256))));
+                          // The root's own slot, and two for the blocks.
+                          Pair("unsharded_weight", 4 * (64 + 2 * 256))));
 }
 
 TEST(MemoryPlanTest, CountsModelWeightsOnlyWhereTheyAreBuffersOfTheirOwn) {
@@ -164,14 +164,24 @@ TEST(MemoryPlanTest, EqualsWhatTheAllocatorCountsForEveryReleasePolicy) {
   }
 }
 
-// With nothing said, transient memory is one unit's weights and two unreduced
-// gradients, plus those of the units that enclose it.
+// With nothing said, transient memory is the weights of the unit at work and
+// the next, and two unreduced gradients, plus those of the units that enclose
+// them.
 TEST(MemoryPlanTest, BoundsTransientMemoryByTheGreatestUnits) {
   const std::vector<UnitMemory> units = {HsdpUnit(1, 64), HsdpUnit(2, 128),
-                                         HsdpUnit(2, 256), HsdpUnit(3, 512)};
+                                         HsdpUnit(2, 256), HsdpUnit(3, 512),
+                                         HsdpUnit(3, 384)};
   const auto planned = PlanMemory(units);
-  EXPECT_EQ(planned.at(kUnshardedWeightTag), 4 * (64 + 256 + 512));
+  EXPECT_EQ(planned.at(kUnshardedWeightTag), 4 * (64 + 256 + 2 * 512));
   EXPECT_EQ(planned.at(kUnreducedGradTag), 4 * (64 + 256 + 2 * 512));
+}
+
+// A unit has no next one where it is alone.
+TEST(MemoryPlanTest, PlansNoSecondSlotForOneUnit) {
+  const std::vector<UnitMemory> units = {HsdpUnit(1, 64), HsdpUnit(2, 128)};
+  const auto planned = PlanMemory(units);
+  EXPECT_EQ(planned.at(kUnshardedWeightTag), 4 * (64 + 128));
+  EXPECT_EQ(planned.at(kUnreducedGradTag), 4 * (64 + 128));
 }
 
 // A thousand steps leave the memory of device and host as they found it.

@@ -228,8 +228,8 @@ TEST(PhasesTest, TheFirstIllegalHookIsTheErrorAndNamesUnitAndHook) {
   EXPECT_GT(steps, 20);
 }
 
-// Slots are for one unit at each depth.
-TEST(PhasesTest, ASecondUnitOfADepthThatOpensIsAnError) {
+// Slots are for one unit at each depth, at the greatest for two.
+TEST(PhasesTest, AUnitWithoutASlotIsAnError) {
   EXPECT_OK(RunLocalRanks(2, [](LocalRank& rank) -> absl::Status {
     FsdpOptions options;
     options.mesh = *DeviceMesh::Parse("dp=2");
@@ -239,7 +239,7 @@ TEST(PhasesTest, ASecondUnitOfADepthThatOpensIsAnError) {
         auto context,
         Context::Create(options, rank.comms.world(), rank.stream));
     std::vector<Unit*> units;
-    for (const char* name : {"first", "second"}) {
+    for (const char* name : {"first", "second", "third"}) {
       UnitBuilder builder = context->NewUnit(name);
       builder.Add("w", *TensorMeta::Create(DType::kF32, {3}));
       TESSERA_ASSIGN_OR_RETURN(Unit * unit, builder.Build());
@@ -247,11 +247,12 @@ TEST(PhasesTest, ASecondUnitOfADepthThatOpensIsAnError) {
     }
     TESSERA_RETURN_IF_ERROR(context->Prepare());
     units[0]->BeforeForward();
-    TESSERA_RETURN_IF_ERROR(context->status());
     units[1]->BeforeForward();
+    TESSERA_RETURN_IF_ERROR(context->status());
+    units[2]->BeforeForward();
     EXPECT_THAT(context->status(),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("'second' BeforeForward"),
+                         AllOf(HasSubstr("'third' BeforeForward"),
                                HasSubstr("at depth 1"))));
     return absl::OkStatus();
   }));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tessera/base/stable_hash.h"
 #include "tessera/base/status_macros.h"
@@ -195,7 +196,10 @@ std::string Context::RegistrationText() const {
   const FsdpOptions& options = runtime_->options;
   std::string text = absl::StrCat(
       "context on mesh ", options.mesh.ToString(), " reduction ",
-      options.reduction == GradientReduction::kMean ? "mean" : "sum", "\n");
+      options.reduction == GradientReduction::kMean ? "mean" : "sum",
+      " missing gradients ",
+      options.missing_gradients == MissingGradients::kZero ? "zero" : "error",
+      "\n");
   for (const auto& unit : units()) {
     absl::StrAppend(
         &text, "unit '", unit->name(), "' in '",
@@ -297,7 +301,8 @@ std::string Context::ToTable() const {
   std::string table;
   for (const auto& unit : units()) {
     absl::StrAppend(&table, "unit ", unit->name(), "  ",
-                    unit->placements().ToString(), "\n");
+                    unit->placements().ToString(), "  along ",
+                    absl::StrJoin(unit->data_parallel_axes(), ","), "\n");
     for (const auto& group : unit->groups_) {
       absl::StrAppend(&table, group->buffers().flat_layout().ToTable());
     }

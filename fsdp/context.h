@@ -148,7 +148,8 @@ class Context {
   absl::Span<const std::unique_ptr<Unit>> units() const;
   // What PlanMemory says of the units: what Device::memory() counts.
   std::vector<UnitMemory> unit_memory() const;
-  // One table per unit: placements, flat layout of each group, padding.
+  // One table per unit: placements and axes, flat layout of each group,
+  // padding.
   std::string ToTable() const;
 
  private:

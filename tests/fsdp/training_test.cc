@@ -106,9 +106,11 @@ TEST_P(TrainingTest, EqualsOracleBitwise) {
 
 TEST_P(TrainingTest, EqualsOracleBitwiseOnWorkerStreams) {
   for (ToyRun run : RunsOf(GetParam())) {
+    if (run.microbatches != 2) continue;
     run.streams = CpuStreams::kWorker;
-    run.release = run.microbatches == 1 ? ReleaseWeights::kNever
-                                        : ReleaseWeights::kAfterBackward;
+    run.release = run.zero_grad == ZeroGrad::kFill
+                      ? ReleaseWeights::kNever
+                      : ReleaseWeights::kAfterBackward;
     SCOPED_TRACE(run.ToString());
     EXPECT_OK(TrainAndCompare(run, OracleHistory(run)));
   }
@@ -117,6 +119,7 @@ TEST_P(TrainingTest, EqualsOracleBitwiseOnWorkerStreams) {
 // The oracle itself against a sum in another order and f64.
 TEST_P(TrainingTest, OracleEqualsBigBatchWithinRounding) {
   for (const ToyRun& run : RunsOf(GetParam())) {
+    if (run.zero_grad == ZeroGrad::kFill) continue;  // the oracle has but one
     SCOPED_TRACE(run.ToString());
     ExpectNear(OracleHistory(run), BigBatchHistory(run), 1e-5);
   }

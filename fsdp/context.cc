@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "tessera/base/stable_hash.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/parameter_group.h"
 #include "tessera/fsdp/runtime.h"
 
@@ -18,13 +20,6 @@ namespace {
 
 using internal::ParameterGroup;
 using internal::Runtime;
-
-absl::StatusOr<std::vector<int>> FindAxes(const DeviceMesh& mesh,
-                                          absl::Span<const std::string> names) {
-  const std::vector<absl::string_view> views(names.begin(), names.end());
-  TESSERA_ASSIGN_OR_RETURN(MeshCoords axes, mesh.FindAxes(views));
-  return std::vector<int>(axes.begin(), axes.end());
-}
 
 // The first difference between texts, if any. `ranks` are the ranks of the
 // world they are from.
@@ -61,6 +56,18 @@ absl::Status CompareRegistrations(Communicator& everyone,
   TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                            everyone.HostAllGather(text));
   return FirstDifference(texts, everyone.members());
+}
+
+absl::string_view ReleaseName(ReleaseWeights release) {
+  switch (release) {
+    case ReleaseWeights::kAfterForward:
+      return "after forward";
+    case ReleaseWeights::kAfterBackward:
+      return "after backward";
+    case ReleaseWeights::kNever:
+      return "never";
+  }
+  return "";
 }
 
 }  // namespace
@@ -113,24 +120,11 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
       options.data_parallel_axes.push_back(axis.name);
     }
   }
-  if (options.cut_order.empty()) {
-    options.cut_order.assign(options.data_parallel_axes.rbegin(),
-                             options.data_parallel_axes.rend());
-  }
-  TESSERA_ASSIGN_OR_RETURN(std::vector<int> axes,
-                           FindAxes(mesh, options.data_parallel_axes));
-  TESSERA_ASSIGN_OR_RETURN(std::vector<int> cut_order,
-                           FindAxes(mesh, options.cut_order));
-  if (!std::is_permutation(axes.begin(), axes.end(), cut_order.begin(),
-                           cut_order.end())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fsdp: cut order ", absl::StrJoin(options.cut_order, ","),
-                     " is not a permutation of the data-parallel axes ",
-                     absl::StrJoin(options.data_parallel_axes, ",")));
-  }
-  auto runtime =
-      std::make_unique<Runtime>(std::move(options), std::move(axes),
-                                std::move(cut_order), world, compute);
+  TESSERA_ASSIGN_OR_RETURN(
+      auto axes, internal::DataParallelAxes::Create(
+                     mesh, options.data_parallel_axes, options.cut_order));
+  auto runtime = std::make_unique<Runtime>(std::move(options), std::move(axes),
+                                           world, compute);
   for (const LentCommunicator& lent : runtime->options.communicators) {
     TESSERA_ASSIGN_OR_RETURN(const int axis,
                              runtime->options.mesh.FindAxis(lent.axis));
@@ -171,7 +165,7 @@ absl::Status Context::DoPrepare() {
 
   for (Stream* stream : {&runtime.compute, runtime.gather.get(),
                          runtime.reduce.get(), runtime.finalize.get()}) {
-    for (int axis : runtime.axes) {
+    for (int axis : UsedAxes()) {
       TESSERA_RETURN_IF_ERROR(
           runtime.comms.Get(mesh, {axis}, *stream).status());
     }
@@ -190,20 +184,28 @@ absl::Status Context::DoPrepare() {
   return absl::OkStatus();
 }
 
+std::vector<int> Context::UsedAxes() const {
+  std::set<int> used;
+  for (const auto& unit : units()) {
+    used.insert(unit->axes_.axes().begin(), unit->axes_.axes().end());
+  }
+  return {used.begin(), used.end()};
+}
+
 std::string Context::RegistrationText() const {
   const FsdpOptions& options = runtime_->options;
   std::string text = absl::StrCat(
-      "context on mesh ", options.mesh.ToString(), " data-parallel ",
-      absl::StrJoin(options.data_parallel_axes, ","), " cut order ",
-      absl::StrJoin(options.cut_order, ","), " reduction ",
-      options.reduction == GradientReduction::kMean ? "mean" : "sum", "\n");
+      "context on mesh ", options.mesh.ToString(), " reduction ",
+      options.reduction == GradientReduction::kMean ? "mean" : "sum",
+      " missing gradients ",
+      options.missing_gradients == MissingGradients::kZero ? "zero" : "error",
+      "\n");
   for (const auto& unit : units()) {
-    const bool keeps = unit->release_ == ReleaseWeights::kAfterBackward;
-    absl::StrAppend(&text, "unit '", unit->name(), "' in '",
-                    unit->parent_ == nullptr ? "" : unit->parent_->name(), "' ",
-                    unit->placements().ToString(), " divisor ",
-                    unit->grad_divisor_, " release after ",
-                    keeps ? "backward" : "forward");
+    absl::StrAppend(
+        &text, "unit '", unit->name(), "' in '",
+        unit->parent_ == nullptr ? "" : unit->parent_->name(), "' axes ",
+        unit->axes_.ToString(), " ", unit->placements().ToString(), " divisor ",
+        unit->grad_divisor_, " release ", ReleaseName(unit->release_));
     for (const GroupMemory& group : unit->memory_.groups) {
       absl::StrAppend(&text, " wire=", DTypeName(group.wire),
                       " accumulation=", DTypeName(group.accumulation),
@@ -239,6 +241,8 @@ absl::Status Context::Step(
           continue;
         }
         updated = true;
+        unit->ReleaseGathered();  // what is kept will be old
+        group->MainWeightChanges();
         TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
                                         .weight = group->FlatMainWeight(),
                                         .gradient = group->FlatMainGradient()},
@@ -297,7 +301,8 @@ std::string Context::ToTable() const {
   std::string table;
   for (const auto& unit : units()) {
     absl::StrAppend(&table, "unit ", unit->name(), "  ",
-                    unit->placements().ToString(), "\n");
+                    unit->placements().ToString(), "  along ",
+                    absl::StrJoin(unit->data_parallel_axes(), ","), "\n");
     for (const auto& group : unit->groups_) {
       absl::StrAppend(&table, group->buffers().flat_layout().ToTable());
     }

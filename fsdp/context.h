@@ -87,13 +87,13 @@ struct OptimizerShard {
 //   main_grad += accumulation(reduced) * s
 //
 // with s = 1 / (N * grad_divisor) for kMean, 1 / grad_divisor for kSum, N the
-// product of the data-parallel axes; product and sum round separately, and
-// main_grad starts at +0.0. The deferred axes hold partial sums until the last
-// backward reduces them in place, in the accumulation dtype: first the axes
-// that become Flat, then those that become R, each in cut order. A backward
-// after that, without zeroing, first makes the value partial again (kept at
-// coordinate 0 of what was R, as a piece among identities of what was Flat)
-// and adds to it.
+// product of the unit's data-parallel axes; product and sum round separately,
+// and main_grad starts at +0.0. The deferred axes hold partial sums until the
+// last backward reduces them in place, in the accumulation dtype: first the
+// axes that become Flat, then those that become R, each in cut order. A
+// backward after that, without zeroing, first makes the value partial again
+// (kept at coordinate 0 of what was R, as a piece among identities of what was
+// Flat) and adds to it.
 //
 // Errors are sticky: after the first one every hook is a no-op, and
 // everything that returns a Status returns it. One call at a time, from any
@@ -148,7 +148,8 @@ class Context {
   absl::Span<const std::unique_ptr<Unit>> units() const;
   // What PlanMemory says of the units: what Device::memory() counts.
   std::vector<UnitMemory> unit_memory() const;
-  // One table per unit: placements, flat layout of each group, padding.
+  // One table per unit: placements and axes, flat layout of each group,
+  // padding.
   std::string ToTable() const;
 
  private:
@@ -156,6 +157,8 @@ class Context {
 
   absl::Status DoPrepare();
 
+  // The mesh axes that some unit communicates along.
+  std::vector<int> UsedAxes() const;
   // One line per unit and parameter: what ranks must agree on.
   std::string RegistrationText() const;
 

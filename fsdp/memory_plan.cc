@@ -14,28 +14,27 @@ int GreatestDepth(absl::Span<const UnitMemory> units) {
   return depth;
 }
 
-// `counts` slots at each depth, as large as the largest of the units there
-// that `shares` admits.
-template <typename Shares, typename Count>
+// The slots of the units that `shares` admits and that have bytes.
+template <typename Shares>
 void AppendSharedSlots(absl::Span<const UnitMemory> units, BytesOf bytes_of,
-                       Shares shares, Count count,
-                       std::vector<SlotPlan>& slots) {
+                       Shares shares, std::vector<SlotPlan>& slots) {
   const int greatest = GreatestDepth(units);
   for (int depth = 1; depth <= greatest; ++depth) {
     int64_t bytes = 0;
+    int users = 0;
     for (const UnitMemory& unit : units) {
-      if (unit.depth == depth && shares(unit)) {
-        bytes = std::max(bytes, (unit.*bytes_of)());
-      }
+      if (unit.depth != depth || !shares(unit)) continue;
+      bytes = std::max(bytes, (unit.*bytes_of)());
+      users += (unit.*bytes_of)() > 0;
     }
-    if (bytes == 0) continue;
-    slots.insert(slots.end(), count(depth, greatest),
+    const int most = depth == greatest ? 2 : 1;
+    slots.insert(slots.end(), std::min(most, users),
                  SlotPlan{.depth = depth, .unit = -1, .bytes = bytes});
   }
 }
 
 bool KeepsWeights(const UnitMemory& unit) {
-  return unit.release == ReleaseWeights::kAfterBackward;
+  return unit.release != ReleaseWeights::kAfterForward;
 }
 
 int64_t TotalBytes(absl::Span<const SlotPlan> slots) {
@@ -82,8 +81,7 @@ std::vector<SlotPlan> PlanWeightSlots(absl::Span<const UnitMemory> units) {
   std::vector<SlotPlan> slots;
   AppendSharedSlots(
       units, &UnitMemory::UnshardedWeightBytes,
-      [](const UnitMemory& unit) { return !KeepsWeights(unit); },
-      [](int, int) { return 1; }, slots);
+      [](const UnitMemory& unit) { return !KeepsWeights(unit); }, slots);
   for (size_t i = 0; i < units.size(); ++i) {
     const int64_t bytes = units[i].UnshardedWeightBytes();
     if (!KeepsWeights(units[i]) || bytes == 0) continue;
@@ -97,8 +95,7 @@ std::vector<SlotPlan> PlanGradientSlots(absl::Span<const UnitMemory> units) {
   std::vector<SlotPlan> slots;
   AppendSharedSlots(
       units, &UnitMemory::UnreducedGradBytes,
-      [](const UnitMemory&) { return true; },
-      [](int depth, int greatest) { return depth == greatest ? 2 : 1; }, slots);
+      [](const UnitMemory&) { return true; }, slots);
   return slots;
 }
 

@@ -19,6 +19,9 @@ inline constexpr char kMainGradTag[] = "main_grad";
 inline constexpr char kUnshardedWeightTag[] = "unsharded_weight";
 inline constexpr char kUnreducedGradTag[] = "unreduced_grad";
 
+// Beside these, for as long as Unit::ScatterWeight runs.
+inline constexpr char kScatteredWeightTag[] = "scattered_weight";
+
 // What the memory of one parameter group depends on. The flat layout has
 // `elements` elements; a buffer holds one part in n of them, n the product of
 // the sizes of its Flat axes.
@@ -64,10 +67,11 @@ struct SlotPlan {
   int64_t bytes = 0;
 };
 
-// The slots of a context. Weights: one per depth, as large as the largest unit
-// there, and one of its own for each unit that keeps its weights until
-// backward. Gradients: one per depth, and at the greatest depth two, so that
-// one is reduced while the next is written. Slots without bytes are left out.
+// The slots of a context, for units with bytes. One per depth, as large as the
+// largest unit there; at the greatest depth two, where there are two units: the
+// weights of the next one are gathered while one is at work, and a gradient is
+// reduced while the next is written. Units that keep their weights beyond their
+// forward have slots of their own for them, and no part in the others.
 std::vector<SlotPlan> PlanWeightSlots(absl::Span<const UnitMemory> units);
 std::vector<SlotPlan> PlanGradientSlots(absl::Span<const UnitMemory> units);
 

@@ -14,8 +14,15 @@ namespace tessera {
 
 // What the gradients of the ranks and microbatches add up to.
 enum class GradientReduction {
-  kMean,  // the sum over N * grad_divisor, N the number of data-parallel ranks
+  kMean,  // the sum over N * grad_divisor, N the product of the sizes of the
+          // unit's data-parallel axes
   kSum,   // the sum over grad_divisor
+};
+
+// What becomes of a parameter whose gradient nobody asked for in a backward.
+enum class MissingGradients {
+  kZero,   // it counts as zero
+  kError,  // AfterBackward fails and names it
 };
 
 // The dtypes of a unit's state beside that of its parameters.
@@ -41,16 +48,17 @@ struct LentCommunicator {
 
 struct FsdpOptions {
   DeviceMesh mesh;
-  // The data-parallel axes, by name, outer before inner. Default: all.
+  // For units that do not say otherwise: the data-parallel axes, any axes of
+  // the mesh, outer before inner (default: all of them); the order in which
+  // they cut, first cut first (default: the last of data_parallel_axes first).
   std::vector<std::string> data_parallel_axes;
-  // The order in which they cut, first cut first. Default: the last of
-  // data_parallel_axes first.
   std::vector<std::string> cut_order;
-  // For units that do not say otherwise.
   UnitPlacements placements;
   Precision precision;
-  GradientReduction reduction = GradientReduction::kMean;
   double grad_divisor = 1.0;  // positive, finite
+  // For all units.
+  GradientReduction reduction = GradientReduction::kMean;
+  MissingGradients missing_gradients = MissingGradients::kZero;
   // Communicators to use; what is not lent is made. They outlive the context.
   std::vector<LentCommunicator> communicators;
   Logger logger;
@@ -61,16 +69,30 @@ class Unit;
 // When the gathered weights of a unit are given up.
 enum class ReleaseWeights {
   kAfterForward,   // and gathered again before backward
-  kAfterBackward,  // once no forward waits for its backward
+  kAfterBackward,  // between microbatches: once no forward waits for its
+                   // backward
+  kNever,          // kept until the main weights change
 };
 
 struct UnitOptions {
   // The unit whose forward and backward enclose this one's. Null: a root.
   Unit* parent = nullptr;
+  // What the unit does not share with the others of its context: experts, for
+  // one, are replicated along fewer axes than dense layers. Where axes are
+  // given, their default cut order is the last one first, and placements have
+  // one entry for each; no axes at all are legal.
+  std::optional<std::vector<std::string>> data_parallel_axes = std::nullopt;
+  std::optional<std::vector<std::string>> cut_order = std::nullopt;
   std::optional<UnitPlacements> placements = std::nullopt;
   std::optional<Precision> precision = std::nullopt;
   std::optional<double> grad_divisor = std::nullopt;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
+};
+
+// What a forward is for.
+enum class ForwardKind {
+  kTraining,   // its backward follows
+  kInference,  // it has no backward and is not counted
 };
 
 // How a trainer writes a gradient.

@@ -5,6 +5,8 @@
 
 #include "tessera/base/status_macros.h"
 #include "tessera/device/device.h"
+#include "tessera/redistribute/execute.h"
+#include "tessera/redistribute/planner.h"
 
 namespace tessera::internal {
 namespace {
@@ -105,8 +107,36 @@ absl::Status ParameterGroup::LoadMainWeight(int i,
           .data());
 }
 
+absl::Status ParameterGroup::ScatterMainWeight(int i,
+                                               const TensorView& host_values,
+                                               CommSet& comms, Stream& stream) {
+  TESSERA_ASSIGN_OR_RETURN(const ShardedTensor weight, MainWeight(i));
+  // One rank that has everything.
+  const Layout& target = weight.layout();
+  TESSERA_ASSIGN_OR_RETURN(
+      const DeviceMesh first,
+      DeviceMesh::CreateAffine({}, target.mesh().offset()));
+  TESSERA_ASSIGN_OR_RETURN(const Layout source,
+                           Layout::Create(target.meta(), first, {}));
+  TESSERA_ASSIGN_OR_RETURN(const Plan plan,
+                           MakePlan(source, target, Topology::LocalCpu()));
+  TESSERA_ASSIGN_OR_RETURN(
+      ShardedTensor whole,
+      ShardedTensor::Allocate(source, main_weight_->rank(), stream.device(),
+                              kScatteredWeightTag));
+  if (whole.local().num_elements() > 0) {
+    TESSERA_RETURN_IF_ERROR(stream.device().kernels().CopyFromHost(
+        stream, whole.local(), host_values.data()));
+  }
+  const absl::Status status =
+      Execute(plan, whole.local(), weight.local(), comms, stream);
+  whole.ResetAfter(stream);
+  return status;
+}
+
 absl::Status ParameterGroup::RefreshModelWeight(CommSet& comms,
                                                 Stream& stream) {
+  if (!std::exchange(main_weight_changed_, false)) return absl::OkStatus();
   if (!model_weight_.has_value()) return absl::OkStatus();
   // Flat axes are prefixes of one cut order, so one range contains the other.
   const bool main_is_finer = group_->NumFlat(spec_.placements.optimizer) >

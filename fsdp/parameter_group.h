@@ -63,7 +63,14 @@ class ParameterGroup {
   // that holds the whole tensor.
   absl::Status LoadMainWeight(int i, const TensorView& host_values,
                               Stream& stream);
-  // Makes the model weight what the main weight is.
+  // Gives every rank its part of tensor i of the main weight from host memory
+  // of the mesh's first rank that holds the whole tensor over all axes; it is
+  // not looked at elsewhere. COLLECTIVE over the mesh.
+  absl::Status ScatterMainWeight(int i, const TensorView& host_values,
+                                 CommSet& comms, Stream& stream);
+  // Says that somebody else wrote, or will write, to FlatMainWeight().
+  void MainWeightChanges() { main_weight_changed_ = true; }
+  // Makes the model weight what the main weight is, if that has changed.
   absl::Status RefreshModelWeight(CommSet& comms, Stream& stream);
 
   // Gathers the model weight into `memory`, or uses it where it is whole.
@@ -76,6 +83,8 @@ class ParameterGroup {
   absl::Status OpenGradient(void* memory, int rank, Stream& stream);
   absl::StatusOr<TensorView> Gradient(int i, GradientWrite write,
                                       Stream& stream);
+  // Whether Gradient was called for tensor i since OpenGradient.
+  bool asked(int i) const { return asked_[i]; }
   // Zeros for the parameters that nobody asked for.
   absl::Status FillUnaskedGradients(Stream& stream);
   // Reduces the unreduced gradient over the Flat axes in place and adds it to
@@ -108,6 +117,7 @@ class ParameterGroup {
   std::optional<DBuffer> weight_;     // gathered, in a slot or the model weight
   std::optional<DBuffer> unreduced_;  // in a slot, during a backward
   std::vector<bool> asked_;           // per tensor, in this backward
+  bool main_weight_changed_ = false;  // since the model weight was made
   GradientState gradient_state_ = GradientState::kNone;
 };
 

@@ -6,12 +6,10 @@
 
 namespace tessera::internal {
 
-Runtime::Runtime(FsdpOptions options_in, std::vector<int> axes_in,
-                 std::vector<int> cut_order_in, Communicator& world,
-                 Stream& compute_in)
+Runtime::Runtime(FsdpOptions options_in, DataParallelAxes default_axes_in,
+                 Communicator& world, Stream& compute_in)
     : options(std::move(options_in)),
-      axes(std::move(axes_in)),
-      cut_order(std::move(cut_order_in)),
+      default_axes(std::move(default_axes_in)),
       rank(world.rank()),
       comms(world),
       compute(compute_in) {}

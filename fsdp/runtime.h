@@ -10,6 +10,8 @@
 #include "tessera/comm/comm_set.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/device/device.h"
+#include "tessera/fsdp/data_parallel_axes.h"
+#include "tessera/fsdp/gather_order.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/fsdp/slots.h"
 #include "tessera/fsdp/unit.h"
@@ -20,8 +22,8 @@ namespace tessera::internal {
 // the first: the streams come to rest before the memory that they use goes.
 class Runtime {
  public:
-  Runtime(FsdpOptions options, std::vector<int> axes,
-          std::vector<int> cut_order, Communicator& world, Stream& compute);
+  Runtime(FsdpOptions options, DataParallelAxes default_axes,
+          Communicator& world, Stream& compute);
 
   // Remembers the first error, and logs it.
   void Fail(const absl::Status& error);
@@ -40,13 +42,14 @@ class Runtime {
   }
 
   const FsdpOptions options;
-  const std::vector<int> axes;       // data-parallel mesh axes
-  const std::vector<int> cut_order;  // the same axes as they cut
+  const DataParallelAxes default_axes;  // of units that do not say
   const int rank;
 
   std::vector<std::unique_ptr<Unit>> units;
   SlotPool weight_slots;
   SlotPool gradient_slots;
+  GatherOrder forward_order;
+  GatherOrder backward_order;
 
   bool prepare_called = false;
   bool prepared = false;                   // and it succeeded

@@ -21,20 +21,32 @@ absl::StatusOr<SlotPool> SlotPool::Create(absl::Span<const SlotPlan> plans,
   return pool;
 }
 
-absl::StatusOr<Slot*> SlotPool::Acquire(int depth, int unit, Stream& stream) {
-  Slot* best = nullptr;
-  for (Slot& slot : slots_) {
+int SlotPool::FindFree(int depth, int unit) const {
+  int best = -1;
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
+    const Slot& slot = slots_[i];
     const bool own = slot.plan.unit == unit;
     const bool fits = own || (slot.plan.unit < 0 && slot.plan.depth == depth);
     if (!fits || slot.taken) continue;
-    if (best == nullptr || own || slot.released < best->released) best = &slot;
-    if (own) break;
+    if (own) return i;
+    if (best < 0 || slot.released < slots_[best].released) best = i;
   }
-  if (best == nullptr) {
+  return best;
+}
+
+bool SlotPool::HasFree(int depth, int unit) const {
+  return FindFree(depth, unit) >= 0;
+}
+
+absl::StatusOr<Slot*> SlotPool::Acquire(int depth, int unit, Stream& stream) {
+  const int found = FindFree(depth, unit);
+  if (found < 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no transient memory is free at depth ", depth,
-        ": another unit of this depth is between its Before and After hooks"));
+        ": other units of this depth are between their Before and After "
+        "hooks"));
   }
+  Slot* const best = &slots_[found];
   TESSERA_RETURN_IF_ERROR(stream.Wait(best->free));
   best->taken = true;
   return best;

@@ -30,6 +30,9 @@ class SlotPool {
   static absl::StatusOr<SlotPool> Create(absl::Span<const SlotPlan> plans,
                                          Device& device, absl::string_view tag);
 
+  // Whether Acquire would give one.
+  bool HasFree(int depth, int unit) const;
+
   // The slot kept for `unit`, or else the one at `depth` that has been free
   // longest. What is enqueued next on `stream` starts once the slot's last
   // user is done. ERRORS: FailedPrecondition where all are taken.
@@ -39,6 +42,9 @@ class SlotPool {
   void Release(Slot& slot, Stream& stream);
 
  private:
+  // The index of what Acquire gives, or -1.
+  int FindFree(int depth, int unit) const;
+
   std::vector<Slot> slots_;
   int64_t releases_ = 0;
 };

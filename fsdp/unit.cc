@@ -47,12 +47,14 @@ absl::Status CheckPrecision(const ParameterGroup::Spec& spec) {
 }  // namespace
 
 Unit::Unit(internal::Runtime& runtime, int index, std::string name,
-           const UnitOptions& options, UnitPlacements placements)
+           const UnitOptions& options, internal::DataParallelAxes axes,
+           UnitPlacements placements)
     : runtime_(runtime),
       index_(index),
       name_(std::move(name)),
       parent_(options.parent),
       depth_(options.parent == nullptr ? 1 : options.parent->depth() + 1),
+      axes_(std::move(axes)),
       placements_(std::move(placements)),
       release_(options.release),
       grad_divisor_(
@@ -72,10 +74,8 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
                             const Precision& precision) {
   parameters_ = std::move(parameters);
   const FsdpOptions& defaults = runtime_.options;
-  double ranks = 1;
-  for (int axis : runtime_.axes) ranks *= defaults.mesh.axis(axis).size;
   const double scale = defaults.reduction == GradientReduction::kMean
-                           ? 1.0 / (ranks * grad_divisor_)
+                           ? 1.0 / (axes_.num_ranks() * grad_divisor_)
                            : 1.0 / grad_divisor_;
 
   // Groups in the order in which their first parameter comes.
@@ -110,7 +110,7 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
     TESSERA_RETURN_IF_ERROR(CheckPrecision(spec));
     TESSERA_ASSIGN_OR_RETURN(
         std::unique_ptr<ParameterGroup> group,
-        ParameterGroup::Create(defaults.mesh, runtime_.axes, runtime_.cut_order,
+        ParameterGroup::Create(defaults.mesh, axes_.axes(), axes_.cut_axes(),
                                std::move(spec)));
     groups_.push_back(std::move(group));
   }
@@ -133,9 +133,9 @@ absl::Status Unit::Prepare() {
 
 // Hooks.
 
-void Unit::BeforeForward() {
+void Unit::BeforeForward(ForwardKind kind) {
   runtime_.RunHook(*this, "BeforeForward",
-                   [this] { return DoBeforeForward(); });
+                   [this, kind] { return DoBeforeForward(kind); });
 }
 
 void Unit::AfterForward() {
@@ -154,7 +154,7 @@ void Unit::AfterBackward(std::optional<bool> is_last) {
   });
 }
 
-absl::Status Unit::DoBeforeForward() {
+absl::Status Unit::DoBeforeForward(ForwardKind kind) {
   if (!runtime_.prepared) return OutOfOrder("the context is not prepared");
   if (in_forward_ || in_recompute_) {
     return OutOfOrder("a forward is open already");
@@ -167,9 +167,18 @@ absl::Status Unit::DoBeforeForward() {
     in_recompute_ = true;
     return absl::OkStatus();
   }
-  TESSERA_RETURN_IF_ERROR(Gather());
+  if (kind == ForwardKind::kTraining && parent_ != nullptr &&
+      parent_->in_forward_ &&
+      parent_->forward_kind_ == ForwardKind::kInference) {
+    return OutOfOrder(absl::StrCat("a forward for training, but its parent '",
+                                   parent_->name(),
+                                   "' is in a forward for inference"));
+  }
+  TESSERA_RETURN_IF_ERROR(UseWeights());
   in_forward_ = true;
-  return absl::OkStatus();
+  forward_kind_ = kind;
+  runtime_.backward_order.EndPass();
+  return Prefetch(runtime_.forward_order.Begin(index_));
 }
 
 absl::Status Unit::DoAfterForward() {
@@ -180,8 +189,8 @@ absl::Status Unit::DoAfterForward() {
   if (!in_forward_) return OutOfOrder("no forward is open");
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
   in_forward_ = false;
-  ++outstanding_;
-  if (release_ == ReleaseWeights::kAfterForward) ReleaseGathered();
+  if (forward_kind_ == ForwardKind::kTraining) ++outstanding_;
+  if (ReleasesGathered()) ReleaseGathered();
   return absl::OkStatus();
 }
 
@@ -193,23 +202,23 @@ absl::Status Unit::DoBeforeBackward() {
     return OutOfOrder(
         absl::StrCat("its parent '", parent_->name(), "' is not in backward"));
   }
-  TESSERA_RETURN_IF_ERROR(Gather());
+  TESSERA_RETURN_IF_ERROR(UseWeights());
   TESSERA_RETURN_IF_ERROR(OpenGradients());
   in_backward_ = true;
-  return absl::OkStatus();
+  runtime_.forward_order.EndPass();
+  return Prefetch(runtime_.backward_order.Begin(index_));
 }
 
 absl::Status Unit::DoAfterBackward(bool is_last) {
   if (!in_backward_) return OutOfOrder("no backward is open");
   if (in_recompute_) return OutOfOrder("its recomputation is still open");
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
+  TESSERA_RETURN_IF_ERROR(CheckNoneMissing());
   TESSERA_RETURN_IF_ERROR(ReduceGradients());
   in_backward_ = false;
   --outstanding_;
   last_seen_ = last_seen_ || is_last;
-  if (outstanding_ == 0 || release_ == ReleaseWeights::kAfterForward) {
-    ReleaseGathered();
-  }
+  if (ReleasesGathered()) ReleaseGathered();
   if (!last_seen_ || outstanding_ > 0) return absl::OkStatus();
   last_seen_ = false;
   return Finalize();
@@ -227,12 +236,42 @@ absl::Status Unit::Refresh() {
   return absl::OkStatus();
 }
 
+absl::Status Unit::UseWeights() {
+  TESSERA_RETURN_IF_ERROR(Gather());
+  awaited_ = true;
+  return weight_slot_ == nullptr ? absl::OkStatus()
+                                 : runtime_.compute.Wait(weights_gathered_);
+}
+
+absl::Status Unit::Prefetch(int next) {
+  if (next < 0) return absl::OkStatus();
+  Unit& unit = *runtime_.units[next];
+  if (unit.gathered_) return absl::OkStatus();
+  unit.MakeRoom();
+  if (!runtime_.weight_slots.HasFree(unit.depth_, unit.index_)) {
+    return absl::OkStatus();
+  }
+  return unit.Gather();
+}
+
+// Frees a slot for this unit, where none is, by giving up weights that were
+// gathered for a unit that did not come.
+void Unit::MakeRoom() {
+  if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  for (const auto& unit : runtime_.units) {
+    if (unit->depth_ != depth_ || unit->awaited_ || !unit->gathered_) continue;
+    unit->ReleaseGathered();
+    if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  }
+}
+
 absl::Status Unit::Gather() {
   if (gathered_) return absl::OkStatus();
   if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
   Stream& gather = *runtime_.gather;
   std::byte* memory = nullptr;
   if (memory_.UnshardedWeightBytes() > 0) {
+    MakeRoom();
     TESSERA_ASSIGN_OR_RETURN(
         weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
     memory = static_cast<std::byte*>(weight_slot_->memory.data());
@@ -243,12 +282,30 @@ absl::Status Unit::Gather() {
         group->GatherWeight(memory, runtime_.comms, gather));
     memory += group->memory().UnshardedWeightBytes();
   }
+  weights_gathered_ = gather.Record();
   gathered_ = true;
-  return weight_slot_ == nullptr ? absl::OkStatus()
-                                 : runtime_.compute.Wait(gather.Record());
+  return absl::OkStatus();
+}
+
+// Whether gathered weights are given up once a forward or backward has ended.
+bool Unit::ReleasesGathered() const {
+  switch (release_) {
+    case ReleaseWeights::kAfterForward:
+      return true;
+    case ReleaseWeights::kAfterBackward:
+      return outstanding_ == 0;
+    case ReleaseWeights::kNever:
+      return false;
+  }
+  return true;
 }
 
 void Unit::ReleaseGathered() {
+  if (!gathered_) return;
+  // Whoever writes to the weights next does so after they were read. An error
+  // is in the stream.
+  if (!awaited_) runtime_.compute.Wait(weights_gathered_).IgnoreError();
+  awaited_ = false;
   for (auto& group : groups_) group->DropWeight();
   if (weight_slot_ != nullptr) {
     runtime_.weight_slots.Release(*std::exchange(weight_slot_, nullptr),
@@ -349,6 +406,21 @@ absl::Status Unit::CheckChildrenClosed() const {
   return absl::OkStatus();
 }
 
+absl::Status Unit::CheckNoneMissing() const {
+  if (runtime_.options.missing_gradients == MissingGradients::kZero) {
+    return absl::OkStatus();
+  }
+  for (const Parameter& parameter : parameters_) {
+    if (!parameter.requires_grad || parameter.group->asked(parameter.index)) {
+      continue;
+    }
+    return OutOfOrder(absl::StrCat("parameter '", parameter.name,
+                                   "' has no gradient: nobody asked for it "
+                                   "since BeforeBackward"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Unit::CheckSteppable() const {
   const auto refuse = [this](absl::string_view why) {
     return OutOfOrder(absl::StrCat("fsdp: Step: unit '", name_, "' ", why));
@@ -407,26 +479,76 @@ absl::StatusOr<ShardedTensor> Unit::main_weight(ParameterId p) const {
   return parameters_[p].group->MainWeight(parameters_[p].index);
 }
 
+// Loading.
+
 absl::Status Unit::LoadWeight(ParameterId p, const TensorView& host_values) {
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
+  const Parameter& parameter = parameters_[p];
+  TESSERA_RETURN_IF_ERROR(CheckHostValues(
+      p, host_values, parameter.layout.LocalMeta(runtime_.rank).shape()));
+  TESSERA_RETURN_IF_ERROR(parameter.group->LoadMainWeight(
+      parameter.index, host_values, runtime_.compute));
+  return FinishLoad(p);
+}
+
+absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
+  const Parameter& parameter = parameters_[p];
+  const DeviceMesh& mesh = runtime_.options.mesh;
+  if (runtime_.rank == mesh.offset()) {
+    TESSERA_RETURN_IF_ERROR(
+        CheckHostValues(p, host_values, parameter.layout.shape()));
+  }
+  TESSERA_RETURN_IF_ERROR(parameter.group->ScatterMainWeight(
+      parameter.index, host_values, runtime_.comms, runtime_.compute));
+  return FinishLoad(p);
+}
+
+absl::Status Unit::InitializeWeight(
+    ParameterId p, absl::FunctionRef<absl::Status(const WeightPiece&)> write) {
+  TESSERA_RETURN_IF_ERROR(BeginLoad(p));
+  const Parameter& parameter = parameters_[p];
+  TESSERA_ASSIGN_OR_RETURN(const ShardedTensor weight,
+                           parameter.group->MainWeight(parameter.index));
+  const int64_t elements = weight.local().num_elements();
+  if (elements > 0) {
+    const DType dtype = weight.local().dtype();
+    std::vector<std::byte> values(elements * SizeOf(dtype));
+    TESSERA_RETURN_IF_ERROR(
+        write({.region = weight.layout().RegionOf(runtime_.rank),
+               .values = TensorView::Flat(values.data(), dtype, elements)}));
+    TESSERA_RETURN_IF_ERROR(runtime_.compute.device().kernels().CopyFromHost(
+        runtime_.compute, weight.local(), values.data()));
+    TESSERA_RETURN_IF_ERROR(runtime_.compute.Synchronize());
+  }
+  return FinishLoad(p);
+}
+
+absl::Status Unit::BeginLoad(ParameterId p) {
   TESSERA_RETURN_IF_ERROR(CheckParameter(p));
+  if (open() || outstanding_ > 0) {
+    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
+                                   parameters_[p].name,
+                                   "': loaded inside a forward or backward"));
+  }
+  ReleaseGathered();  // what is kept will be old
+  return absl::OkStatus();
+}
+
+absl::Status Unit::CheckHostValues(ParameterId p, const TensorView& values,
+                                   const Shape& wanted_shape) const {
   const Parameter& parameter = parameters_[p];
   TESSERA_ASSIGN_OR_RETURN(
       const TensorMeta wanted,
-      TensorMeta::Create(parameter.group->main_weight_dtype(),
-                         parameter.layout.LocalMeta(runtime_.rank).shape()));
-  if (host_values.meta() != wanted || !host_values.IsContiguous()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fsdp: unit '", name_, "' parameter '", parameter.name,
-                     "': values are ", host_values.ToString(),
-                     ", want contiguous ", wanted.ToString()));
-  }
-  if (open() || outstanding_ > 0) {
-    return OutOfOrder(absl::StrCat("fsdp: unit '", name_, "' parameter '",
-                                   parameter.name,
-                                   "': loaded inside a forward or backward"));
-  }
-  TESSERA_RETURN_IF_ERROR(parameter.group->LoadMainWeight(
-      parameter.index, host_values, runtime_.compute));
+      TensorMeta::Create(parameter.group->main_weight_dtype(), wanted_shape));
+  if (values.meta() == wanted && values.IsContiguous()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "fsdp: unit '", name_, "' parameter '", parameter.name, "': values are ",
+      values.ToString(), ", want contiguous ", wanted.ToString()));
+}
+
+absl::Status Unit::FinishLoad(ParameterId p) {
+  parameters_[p].group->MainWeightChanges();
   stale_ = true;
   return runtime_.compute.Synchronize();
 }
@@ -471,6 +593,18 @@ absl::StatusOr<Unit*> UnitBuilder::Build() {
   return status_;
 }
 
+absl::StatusOr<internal::DataParallelAxes> UnitBuilder::FindAxes() const {
+  const internal::DataParallelAxes& defaults = runtime_.default_axes;
+  std::vector<std::string> names =
+      options_.data_parallel_axes.value_or(defaults.names());
+  // The default order goes with the default axes only.
+  std::vector<std::string> cut_order = options_.cut_order.value_or(
+      options_.data_parallel_axes.has_value() ? std::vector<std::string>()
+                                              : defaults.cut_names());
+  return internal::DataParallelAxes::Create(
+      runtime_.options.mesh, std::move(names), std::move(cut_order));
+}
+
 absl::StatusOr<Unit*> UnitBuilder::DoBuild() {
   TESSERA_RETURN_IF_ERROR(argument_error_);
   if (runtime_.prepare_called) {
@@ -490,12 +624,13 @@ absl::StatusOr<Unit*> UnitBuilder::DoBuild() {
     return absl::InvalidArgumentError(absl::StrCat(
         "grad_divisor is ", divisor, ", want a positive finite number"));
   }
+  TESSERA_ASSIGN_OR_RETURN(internal::DataParallelAxes axes, FindAxes());
   UnitPlacements placements = options_.placements.value_or(defaults.placements);
   TESSERA_RETURN_IF_ERROR(
-      ValidatePlacements(placements, static_cast<int>(runtime_.axes.size())));
+      ValidatePlacements(placements, axes.names(), axes.cut_names()));
   auto unit = std::unique_ptr<Unit>(
       new Unit(runtime_, static_cast<int>(runtime_.units.size()), name_,
-               options_, std::move(placements)));
+               options_, std::move(axes), std::move(placements)));
   TESSERA_RETURN_IF_ERROR(unit->Register(
       std::move(parameters_), options_.precision.value_or(defaults.precision)));
   runtime_.units.push_back(std::move(unit));

@@ -6,14 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/device/stream.h"
+#include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/memory_plan.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/placement/layout.h"
+#include "tessera/placement/region.h"
 #include "tessera/redistribute/sharded_tensor.h"
 #include "tessera/tensor/tensor_meta.h"
 #include "tessera/tensor/tensor_view.h"
@@ -25,6 +28,14 @@ class ParameterGroup;
 class Runtime;
 struct Slot;
 }  // namespace internal
+
+// The part of a main weight that one rank holds.
+struct WeightPiece {
+  // Which elements of the parameter.
+  const Region& region;
+  // Their values, in host memory, in the region's row-major order; flat.
+  TensorView values;
+};
 
 // A parameter of a unit: its index in the order of UnitBuilder::Add.
 using ParameterId = int;
@@ -48,7 +59,12 @@ using ParameterId = int;
 // A unit counts its outstanding forwards: AfterForward adds one, AfterBackward
 // takes one off. Several forwards may run before their backwards. A forward
 // inside the unit's own backward is recomputation: it is not counted and
-// gathers nothing.
+// gathers nothing. A forward for inference is not counted either; forwards
+// inside it are for inference, too.
+//
+// A parameter belongs to one unit. One that several units use, a tied weight,
+// belongs to the unit that encloses all of its uses, whose backward then
+// encloses them as well: each use adds with GradientWrite::kAccumulate.
 class Unit {
  public:
   ~Unit();
@@ -58,6 +74,10 @@ class Unit {
   const std::string& name() const { return name_; }
   // 1 for a root, one more than the parent's otherwise.
   int depth() const { return depth_; }
+  // What placements() have an entry for, outer before inner.
+  const std::vector<std::string>& data_parallel_axes() const {
+    return axes_.names();
+  }
   const UnitPlacements& placements() const { return placements_; }
   int num_parameters() const { return static_cast<int>(parameters_.size()); }
   const std::string& parameter_name(ParameterId p) const;
@@ -65,10 +85,11 @@ class Unit {
   // axes.
   const Layout& parameter_layout(ParameterId p) const;
 
-  // Gathers the weights.
+  // Gathers the weights, unless they are there, and those of the unit that came
+  // next in the last pass, where there is room: the same in BeforeBackward.
   // FailedPrecondition: inside this unit's forward; outside the parent's
-  // forward or backward.
-  void BeforeForward();
+  // forward or backward; training inside the parent's inference.
+  void BeforeForward(ForwardKind kind = ForwardKind::kTraining);
   // FailedPrecondition: without BeforeForward.
   void AfterForward();
   // Gathers the weights and opens the gradients.
@@ -78,7 +99,8 @@ class Unit {
   // adds them to the main gradient. With `is_last`, or after one with it, and
   // once no forward is outstanding: finalizes the main gradient over the other
   // axes. Default: what the open Microbatch says, or true without one.
-  // FailedPrecondition: without BeforeBackward.
+  // FailedPrecondition: without BeforeBackward; with MissingGradients::kError,
+  // a parameter that is not frozen and was not asked for.
   void AfterBackward(std::optional<bool> is_last = std::nullopt);
 
   // The whole local weight, with its dims, on the compute stream. Valid inside
@@ -86,7 +108,7 @@ class Unit {
   absl::StatusOr<TensorView> weight(ParameterId p) const;
   // Where the trainer writes the gradient, in the wire dtype, with the
   // weight's dims, on the compute stream. Valid from BeforeBackward to
-  // AfterBackward. A parameter that is not asked for counts as zero.
+  // AfterBackward. For a parameter that is not asked for, see MissingGradients.
   // ERRORS: FailedPrecondition for a frozen parameter or outside a backward.
   absl::StatusOr<TensorView> grad(ParameterId p, GradientWrite write);
 
@@ -98,12 +120,29 @@ class Unit {
   // The main weight, in the optimizer placements.
   absl::StatusOr<ShardedTensor> main_weight(ParameterId p) const;
 
-  // Sets the main weight from host memory that holds the whole local weight
-  // (weight(p)'s shape, main-weight dtype), the same on every data-parallel
-  // rank. The next forward uses it. Blocks until the values are copied.
-  // ERRORS: InvalidArgument for another shape or dtype; FailedPrecondition
-  // before Context::Prepare or inside a forward or backward.
+  // Three ways to set a main weight; the next forward uses it. All
+  // data-parallel ranks set the same ones, in any way. They block until the
+  // values are there. ERRORS of each: InvalidArgument for values of another
+  // shape or dtype than the main weight's; FailedPrecondition before
+  // Context::Prepare or while a forward waits for its backward.
+  //
+  // From host memory that holds the whole local weight (weight(p)'s shape), the
+  // same on every data-parallel rank.
   absl::Status LoadWeight(ParameterId p, const TensorView& host_values);
+
+  // From host memory of the mesh's first rank, at coordinate 0 of every axis,
+  // that holds the whole parameter over all axes (parameter_layout(p)'s shape);
+  // elsewhere `host_values` is not looked at. Every rank gets its piece only.
+  // COLLECTIVE over the mesh. COST: that much memory on the first rank's
+  // device, and a plan's workspace. ERRORS: also those of MakePlan and Execute.
+  absl::Status ScatterWeight(ParameterId p, const TensorView& host_values);
+
+  // Piece by piece: `write` fills in what this rank holds, if that is anything.
+  // It gives an element the same value on every rank that holds it. No rank
+  // ever has more of the parameter than its piece. ERRORS: also those of
+  // `write`.
+  absl::Status InitializeWeight(
+      ParameterId p, absl::FunctionRef<absl::Status(const WeightPiece&)> write);
 
  private:
   friend class Context;
@@ -119,7 +158,8 @@ class Unit {
   };
 
   Unit(internal::Runtime& runtime, int index, std::string name,
-       const UnitOptions& options, UnitPlacements placements);
+       const UnitOptions& options, internal::DataParallelAxes axes,
+       UnitPlacements placements);
 
   // Groups the parameters and plans their buffers.
   absl::Status Register(std::vector<Parameter> parameters,
@@ -127,7 +167,7 @@ class Unit {
   // Allocates the weights.
   absl::Status Prepare();
 
-  absl::Status DoBeforeForward();
+  absl::Status DoBeforeForward(ForwardKind kind);
   absl::Status DoAfterForward();
   absl::Status DoBeforeBackward();
   absl::Status DoAfterBackward(bool is_last);
@@ -135,11 +175,23 @@ class Unit {
   bool open() const { return in_forward_ || in_backward_; }
   absl::Status CheckParameter(ParameterId p) const;
   absl::Status CheckGradient(ParameterId p) const;
+  absl::Status CheckHostValues(ParameterId p, const TensorView& values,
+                               const Shape& wanted_shape) const;
+  absl::Status CheckNoneMissing() const;
   absl::Status CheckChildrenClosed() const;
   absl::Status CheckSteppable() const;
 
+  // Around what sets a main weight.
+  absl::Status BeginLoad(ParameterId p);
+  absl::Status FinishLoad(ParameterId p);
   absl::Status Refresh();
+  // Makes the compute stream wait for the gathered weights.
+  absl::Status UseWeights();
+  // Gathers, where there is room, for the unit with this index, if any.
+  absl::Status Prefetch(int next);
+  void MakeRoom();
   absl::Status Gather();
+  bool ReleasesGathered() const;
   void ReleaseGathered();
   absl::Status OpenGradients();
   absl::Status ReduceGradients();
@@ -151,6 +203,7 @@ class Unit {
   const std::string name_;
   const Unit* const parent_;
   const int depth_;
+  const internal::DataParallelAxes axes_;
   const UnitPlacements placements_;
   const ReleaseWeights release_;
   const double grad_divisor_;
@@ -159,14 +212,17 @@ class Unit {
   UnitMemory memory_;  // of the groups
 
   bool in_forward_ = false;
+  ForwardKind forward_kind_ = ForwardKind::kTraining;  // of that forward
   bool in_recompute_ = false;  // a forward inside this unit's backward
   bool in_backward_ = false;
   bool last_seen_ = false;  // a backward with is_last, not finalized yet
   int outstanding_ = 0;     // forwards whose backward has not ended
   bool gathered_ = false;
-  bool stale_ = false;     // main weights were loaded and not refreshed yet
-  Event weights_ready_;    // the model weights are what was refreshed last
-  Event gradients_ready_;  // what was enqueued on main gradients is done
+  bool awaited_ = false;    // what is gathered is, by the compute stream
+  Event weights_gathered_;  // the gathered weights are there
+  bool stale_ = false;      // main weights were loaded and not refreshed yet
+  Event weights_ready_;     // the model weights are what was refreshed last
+  Event gradients_ready_;   // what was enqueued on main gradients is done
   internal::Slot* weight_slot_ = nullptr;    // while gathered
   internal::Slot* gradient_slot_ = nullptr;  // during a backward
 };
@@ -183,13 +239,14 @@ class UnitBuilder {
                   ParameterOptions options = {});
 
   // The unit; it lives as long as the context. ERRORS: InvalidArgument for
-  // placements, layouts, dtypes or a divisor that do not fit, naming unit and
-  // parameter, a parent of another context, or a name that is taken;
+  // axes, placements, layouts, dtypes or a divisor that do not fit, naming unit
+  // and parameter, a parent of another context, or a name that is taken;
   // FailedPrecondition after Context::Prepare; what an earlier Build returned.
   absl::StatusOr<Unit*> Build();
 
  private:
   absl::StatusOr<Unit*> DoBuild();
+  absl::StatusOr<internal::DataParallelAxes> FindAxes() const;
 
   friend class Context;
   UnitBuilder(internal::Runtime& runtime, absl::string_view name,

@@ -4,27 +4,20 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "tessera/device/cpu/cpu_stream.h"
 #include "tessera/device/cpu/elementwise.h"
+#include "tessera/device/cpu/memory_pool.h"
 
 namespace tessera {
 namespace {
 
-// What Device::Allocate promises.
-constexpr std::align_val_t kAlignment{128};
-
-// To the allocator, or the system where it is null.
+// Gives memory back to where it is from.
 struct Free {
   HostAllocator* allocator;
   int64_t bytes;
-
-  void operator()(void* data) const {
-    if (allocator != nullptr) return allocator->Free(data, bytes);
-    ::operator delete(data, kAlignment);
-  }
+  void operator()(void* data) const { allocator->Free(data, bytes); }
 };
 
 void CopyBytes(void* dst, const void* src, int64_t bytes) {
@@ -105,7 +98,9 @@ class CpuKernels final : public Kernels {
 CpuDevice::CpuDevice(Options options)
     : Device(options.memory_limit_bytes),
       options_(options),
-      kernels_(std::make_unique<CpuKernels>()) {}
+      kernels_(std::make_unique<CpuKernels>()),
+      pool_(std::make_unique<internal::MemoryPool>()),
+      allocator_(options.allocator != nullptr ? *options.allocator : *pool_) {}
 
 CpuDevice::~CpuDevice() = default;
 
@@ -120,15 +115,17 @@ int64_t CpuDevice::NowNanos() const {
       .count();
 }
 
+int64_t CpuDevice::system_allocations() const {
+  return pool_->system_allocations();
+}
+
 void* CpuDevice::DoAllocate(int64_t bytes, absl::string_view) {
-  return options_.allocator != nullptr
-             ? options_.allocator->Allocate(bytes)
-             : ::operator new(bytes, kAlignment, std::nothrow);
+  return allocator_.Allocate(bytes);
 }
 
 void CpuDevice::DoFree(void* data, int64_t bytes, absl::string_view,
                        Stream* after) {
-  std::unique_ptr<void, Free> owner(data, Free{options_.allocator, bytes});
+  std::unique_ptr<void, Free> owner(data, Free{&allocator_, bytes});
   if (after == nullptr) return;
   // The body's destructor frees, so a failed stream, which drops the body,
   // frees too; the error is the stream's to report.

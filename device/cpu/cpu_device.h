@@ -5,9 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "tessera/device/cpu/host_allocator.h"
 #include "tessera/device/device.h"
 
 namespace tessera {
+namespace internal {
+class MemoryPool;
+}
 
 // Who runs what a CPU stream is given.
 enum class CpuStreams {
@@ -18,25 +22,17 @@ enum class CpuStreams {
   kWorker,
 };
 
-// Where a CpuDevice has its memory from, where it is not the system's.
-// Thread-safe: streams give memory back from threads of their own.
-class HostAllocator {
- public:
-  virtual ~HostAllocator() = default;
-  // At least one byte, aligned to 128; null where there is no memory.
-  virtual void* Allocate(int64_t bytes) = 0;
-  // What Allocate gave for so many bytes; nothing uses it any more.
-  virtual void Free(void* data, int64_t bytes) = 0;
-};
-
 // The host's memory and processor as a device. Several may exist in one
-// process, one per rank, each with accounts of its own. Thread-safe.
+// process, one per rank, each with accounts of its own. Freed memory is kept
+// for the next allocation of the same size, but never more of it than is in use
+// where the system is asked for more. Thread-safe.
 class CpuDevice final : public Device {
  public:
   struct Options {
     CpuStreams streams = CpuStreams::kInline;
     int64_t memory_limit_bytes = INT64_MAX;
-    // The caller's, which outlives the device; null: the system's.
+    // The caller's, which outlives the device and keeps freed memory as it
+    // likes; null: the system's.
     HostAllocator* allocator = nullptr;
   };
 
@@ -50,6 +46,10 @@ class CpuDevice final : public Device {
   Kernels& kernels() override { return *kernels_; }
   int64_t NowNanos() const override;
 
+  // How often the system was asked for memory so far; never, where there is a
+  // caller's allocator.
+  int64_t system_allocations() const;
+
  private:
   void* DoAllocate(int64_t bytes, absl::string_view tag) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
@@ -57,6 +57,8 @@ class CpuDevice final : public Device {
 
   const Options options_;
   const std::unique_ptr<Kernels> kernels_;
+  const std::unique_ptr<internal::MemoryPool> pool_;
+  HostAllocator& allocator_;  // the pool or the caller's
 };
 
 }  // namespace tessera

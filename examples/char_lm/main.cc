@@ -55,6 +55,25 @@ Observer ShowProgress(int steps) {
               }};
 }
 
+// Trains for two steps under the strategy that the run is held against. Memory
+// and traffic are then those of any longer run.
+absl::Status CompareStrategies(const Options& options, const Text& text,
+                               const TrainResult& result) {
+  if (options.against.empty()) return absl::OkStatus();
+  Options other = options;
+  other.steps = 2;
+  absl::StatusOr<tessera::UnitPlacements> placements =
+      tessera::PlacementsFor(options.against, options.mesh.num_axes());
+  if (!placements.ok()) return placements.status();
+  other.placements = *std::move(placements);
+  if (other.placements == options.placements) return absl::OkStatus();
+  absl::StatusOr<TrainResult> other_result = Train(other, text, Observer());
+  if (!other_result.ok()) return other_result.status();
+  Print(DescribeSideBySide({options.placements_name, result},
+                           {options.against, *other_result}));
+  return CheckMemory(*other_result);
+}
+
 absl::Status TrainAndCheck(const Options& options, const Text& text) {
   absl::StatusOr<TrainResult> result =
       Train(options, text, ShowProgress(options.steps));
@@ -72,6 +91,7 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
   Print(DescribeCommunication(*result));
   Print(DescribeMemory(*result));
   losses.Update(CheckMemory(*result));
+  losses.Update(CompareStrategies(options, text, *result));
   if (losses.ok()) Print("\nall checks passed\n");
   return losses;
 }

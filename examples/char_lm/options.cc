@@ -24,7 +24,9 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  char_lm\n"
     "  char_lm --mesh dp=4 --strategy fsdp --microbatches 1\n"
-    "  char_lm --mesh dp_outer=2,dp_inner=3 --text README.md --steps 20\n";
+    "  char_lm --mesh dp_outer=2,dp_inner=3 --text README.md --steps 20\n"
+    "  char_lm --placements \"param=[R,R] grad=[P,Flat] "
+    "optim=[Flat,Flat]\"\n";
 
 // CLI11's messages may have several lines.
 std::string FirstLine(const std::string& text) {
@@ -53,6 +55,15 @@ std::string NormalizeSeed(std::string& text) {
   return {};
 }
 
+// All axes of a mesh, outer before inner, which cut from the last to the first.
+absl::Status CheckPlacements(const tessera::UnitPlacements& placements,
+                             const tessera::DeviceMesh& mesh) {
+  std::vector<std::string> axes;
+  for (const tessera::MeshAxis& axis : mesh.axes()) axes.push_back(axis.name);
+  const std::vector<std::string> cut_order(axes.rbegin(), axes.rend());
+  return tessera::ValidatePlacements(placements, axes, cut_order);
+}
+
 }  // namespace
 
 absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
@@ -60,6 +71,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   options.text_path = kDefaultTextPath;
   std::string mesh = "dp_outer=2,dp_inner=2";
   std::string strategy = "hsdp";
+  std::string placements;
+  std::string against = "hfsdp";
   std::string zero_grad = "release";
   std::string streams = "inline";
   bool no_reference = false;
@@ -74,6 +87,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   for (absl::string_view name : tessera::StrategyNames()) {
     strategies.emplace_back(name);
   }
+  std::vector<std::string> strategies_or_none = strategies;
+  strategies_or_none.emplace_back("none");
 
   CLI::App app(kAbout, "char_lm");
   app.footer(kExamples);
@@ -81,8 +96,18 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--mesh", mesh, "Mesh axes, outer before inner")
       ->capture_default_str();
-  app.add_option("--strategy", strategy, "Short for three lists of placements")
-      ->check(CLI::IsMember(strategies))
+  CLI::Option* const strategy_option =
+      app.add_option("--strategy", strategy,
+                     "Short for three lists of placements")
+          ->check(CLI::IsMember(strategies))
+          ->capture_default_str();
+  app.add_option("--placements", placements,
+                 "The three lists themselves, an entry for each mesh axis: "
+                 "\"param=[R,Flat] grad=[P,Flat] optim=[Flat,Flat]\"")
+      ->excludes(strategy_option);
+  app.add_option("--against", against,
+                 "A strategy to hold memory and traffic against, or none")
+      ->check(CLI::IsMember(strategies_or_none))
       ->capture_default_str();
   app.add_option("--microbatches", options.microbatches, "Per step")
       ->check(CLI::Range(1, 1000))
@@ -138,9 +163,14 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
         absl::StrCat("--mesh ", mesh, " has ", options.mesh.size(),
                      " ranks, want at most ", kMostRanks, " threads"));
   }
+  options.placements_name = placements.empty() ? strategy : "placements";
   TESSERA_ASSIGN_OR_RETURN(
       options.placements,
-      tessera::PlacementsFor(strategy, options.mesh.num_axes()));
+      placements.empty()
+          ? tessera::PlacementsFor(strategy, options.mesh.num_axes())
+          : tessera::ParseUnitPlacements(placements));
+  TESSERA_RETURN_IF_ERROR(CheckPlacements(options.placements, options.mesh));
+  if (against != "none") options.against = against;
   TESSERA_RETURN_IF_ERROR(ModelConfig::Validate(options.model));
   return options;
 }

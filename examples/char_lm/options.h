@@ -19,7 +19,10 @@ struct Options {
   ModelConfig model;  // `vocab` is the text's
   std::string text_path;
   tessera::DeviceMesh mesh;
+  std::string placements_name;  // "hsdp", or "placements"
   tessera::UnitPlacements placements;
+  // A strategy to hold memory and traffic against; empty: none.
+  std::string against;
   int64_t batch = 4;  // sequences per rank and microbatch
   int microbatches = 3;
   int steps = 60;

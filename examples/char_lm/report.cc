@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -55,6 +56,17 @@ int64_t Find(const std::map<std::string, int64_t>& bytes,
              const std::string& tag) {
   const auto it = bytes.find(tag);
   return it == bytes.end() ? 0 : it->second;
+}
+
+// By axis and kind.
+std::map<std::string, int64_t> BytesReceived(const TrainResult& result) {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [key, counter] : result.communication) {
+    bytes[absl::StrCat(key.first, " ",
+                       tessera::CollectiveKindName(key.second))] =
+        counter.bytes_received;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -162,6 +174,30 @@ std::string DescribeMemory(const TrainResult& result) {
     absl::StrAppendFormat(&out, " %14d", report.total.peak_bytes);
   }
   absl::StrAppend(&out, "\n");
+  return out;
+}
+
+std::string DescribeSideBySide(const NamedResult& a, const NamedResult& b) {
+  std::string out = Heading(absl::StrCat(a.name, " against ", b.name));
+  const auto append_row = [&out](absl::string_view name, int64_t x, int64_t y) {
+    absl::StrAppendFormat(&out, "%-28s %14d %14d\n", name, x, y);
+  };
+  const auto append_rows = [&](const std::map<std::string, int64_t>& x,
+                               const std::map<std::string, int64_t>& y) {
+    std::set<std::string> names;
+    for (const auto& [name, bytes] : x) names.insert(name);
+    for (const auto& [name, bytes] : y) names.insert(name);
+    for (const std::string& name : names) {
+      append_row(name, Find(x, name), Find(y, name));
+    }
+    append_row("total", Total(x), Total(y));
+  };
+  absl::StrAppendFormat(&out, "%-28s %14s %14s\n", "peak memory, bytes", a.name,
+                        b.name);
+  append_rows(tessera::PlanMemory(a.result.units),
+              tessera::PlanMemory(b.result.units));
+  absl::StrAppend(&out, "received in a step, bytes\n");
+  append_rows(BytesReceived(a.result), BytesReceived(b.result));
   return out;
 }
 

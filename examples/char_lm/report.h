@@ -37,6 +37,13 @@ std::string DescribeCommunication(const TrainResult& result);
 std::string DescribeMemory(const TrainResult& result);
 absl::Status CheckMemory(const TrainResult& result);
 
+// Peaks and the traffic of rank 0 in one step, under two strategies.
+struct NamedResult {
+  std::string name;
+  const TrainResult& result;
+};
+std::string DescribeSideBySide(const NamedResult& a, const NamedResult& b);
+
 }  // namespace char_lm
 
 #endif  // CHAR_LM_REPORT_H_

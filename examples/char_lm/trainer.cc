@@ -233,6 +233,7 @@ absl::Status RunSteps(const Options& options, const Text& text,
         std::chrono::steady_clock::now() - start;
     result.losses.push_back(mean);
     result.seconds = elapsed.count();
+    if (!observer.stepped) continue;
     observer.stepped(step, mean,
                      (step + 1) * TokensPerStep(options) / result.seconds);
   }
@@ -255,7 +256,9 @@ absl::Status TrainRank(const Options& options, const Text& text,
                            RankModel::Create(options, *context, rank.stream));
   TESSERA_RETURN_IF_ERROR(context->Prepare());
   TESSERA_RETURN_IF_ERROR(model->Initialize(options.seed));
-  if (rank.rank == 0) observer.prepared(context->ToTable());
+  if (rank.rank == 0 && observer.prepared) {
+    observer.prepared(context->ToTable());
+  }
   absl::Status status =
       RunSteps(options, text, observer, rank, *context, *model, result);
   // Whatever has happened, the streams are done with the model's memory.

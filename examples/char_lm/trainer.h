@@ -24,7 +24,7 @@ struct TrainResult {
   std::vector<tessera::UnitMemory> units;     // the formula's arguments
 };
 
-// Called on rank 0.
+// Called on rank 0, where there is something to call.
 struct Observer {
   // Before the first step, with a table of placements and flat layouts.
   std::function<void(const std::string& units)> prepared;

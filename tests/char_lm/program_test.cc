@@ -50,7 +50,12 @@ TEST(ProgramTest, TrainsAndChecksItself) {
   for (const char* arguments :
        {"", "--mesh dp=3 --strategy fsdp --microbatches 1",
         "--mesh dp=2 --strategy ddp --zero-grad fill",
-        "--mesh dp_outer=1,dp_inner=1", "--streams worker"}) {
+        "--mesh dp_outer=1,dp_inner=1", "--streams worker",
+        "--strategy zero1 --microbatches 2", "--mesh dp=3 --strategy zero2",
+        "--strategy hfsdp --zero-grad fill",
+        "--mesh a=1,b=2,c=2 --strategy hfsdp",
+        "--placements 'param=[R,Flat] grad=[P,Flat] optim=[Flat,Flat]'",
+        "--placements 'param=[R,R] grad=[P,Flat] optim=[Flat,Flat]'"}) {
     SCOPED_TRACE(arguments);
     const ProgramResult result = RunCharLm(std::string(kTiny) + arguments);
     EXPECT_EQ(result.exit_status, 0) << result.output;
@@ -72,6 +77,24 @@ TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
             HasSubstr("main_grad"), Not(HasSubstr("oracle"))));
 }
 
+TEST(ProgramTest, HoldsMemoryAndTrafficAgainstAnotherStrategy) {
+  const ProgramResult result = RunCharLm(std::string(kTiny) + "--no-reference");
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("== hsdp against hfsdp =="),
+                    // Reduced in parts and gathered again, not as a whole.
+                    ContainsRegex("dp_outer all_gather +0 +[1-9]"),
+                    ContainsRegex("dp_outer all_reduce +[1-9][0-9]* +0\n"),
+                    ContainsRegex("dp_outer reduce_scatter +0 +[1-9]")));
+  const ProgramResult ddp =
+      RunCharLm(std::string(kTiny) + "--no-reference --against ddp");
+  EXPECT_THAT(ddp.output, HasSubstr("== hsdp against ddp =="));
+  for (const char* arguments : {"--against none", "--strategy hfsdp"}) {
+    EXPECT_THAT(
+        RunCharLm(absl::StrCat(kTiny, "--no-reference ", arguments)).output,
+        AllOf(HasSubstr("all checks passed"), Not(HasSubstr("against"))));
+  }
+}
+
 // One line on stderr, nothing on stdout, exit status 2.
 TEST(ProgramTest, ComplainsInOneLine) {
   const TemporaryFile empty("");
@@ -88,6 +111,13 @@ TEST(ProgramTest, ComplainsInOneLine) {
       {"--mesh dp=1000", "1000"},
       {"--mesh dp=2@4", "@4"},
       {"--strategy magic", "magic"},
+      {"--against magic", "magic"},
+      {"--placements 'param=[R,R]'", "'grad=[...]'"},
+      {"--placements 'param=[R] grad=[P] optim=[R]'", "2 data-parallel axes"},
+      {"--placements 'param=[Flat,R] grad=[P,P] optim=[R,R]'",
+       "parameter placements [Flat, R] have Flat on axis 'dp_outer'"},
+      {"--placements 'param=[R,R] grad=[P,P] optim=[R,R]' --strategy ddp",
+       "--strategy"},
       {"--zero-grad never", "--zero-grad"},
       {"--zero-grad 7", "--zero-grad"},
       {"--zero-grad 1", "--zero-grad"},

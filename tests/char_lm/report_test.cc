@@ -16,6 +16,7 @@ namespace char_lm {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -140,6 +141,23 @@ TEST_F(MemoryTest, FailsForADifferentTotal) {
                      " bytes at its peak"));
     result_.memory[1].total.peak_bytes -= byte;
   }
+}
+
+TEST(SideBySideTest, ListsWhatEitherHas) {
+  TrainResult hsdp;
+  hsdp.communication[{"outer", tessera::CollectiveKind::kAllReduce}] = {1, 96};
+  TrainResult hfsdp;
+  hfsdp.communication[{"outer", tessera::CollectiveKind::kAllGather}] = {1, 48};
+  tessera::UnitMemory unit{.groups = {{.elements = 64, .optimizer_parts = 2}}};
+  hsdp.units = {unit};
+  unit.groups[0].optimizer_parts = 4;
+  hfsdp.units = {unit};
+  EXPECT_THAT(DescribeSideBySide({"hsdp", hsdp}, {"hfsdp", hfsdp}),
+              AllOf(HasSubstr("== hsdp against hfsdp =="),
+                    ContainsRegex("main_weight +128 +64\n"),
+                    ContainsRegex("outer all_reduce +96 +0\n"),
+                    ContainsRegex("outer all_gather +0 +48\n"),
+                    ContainsRegex("total +96 +48\n")));
 }
 
 }  // namespace

@@ -106,6 +106,41 @@ TEST(BufferTest, IsAlignedAndWritable) {
   EXPECT_EQ(device.memory().total.peak_bytes, 100'001);
 }
 
+TEST(BufferTest, FreedMemoryServesTheNextAllocationOfItsSize) {
+  CpuDevice device;
+  ASSERT_OK_AND_ASSIGN(Buffer kept, device.Allocate(1000, "kept"));
+  const void* first = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(100, "x"));
+    if (round == 0) first = buffer.data();
+    EXPECT_EQ(buffer.data(), first);
+    std::memset(buffer.data(), 0x5a, 100);
+  }
+  EXPECT_EQ(device.system_allocations(), 2);
+  ASSERT_OK_AND_ASSIGN(Buffer other, device.Allocate(99, "x"));
+  EXPECT_NE(other.data(), first);
+  EXPECT_EQ(device.system_allocations(), 3);
+}
+
+// Sizes that never come back do not pile up.
+TEST(BufferTest, IdleMemoryStaysBelowWhatIsInUse) {
+  CpuDevice device;
+  ASSERT_OK_AND_ASSIGN(Buffer kept, device.Allocate(1000, "kept"));
+  const auto allocate = [&](int64_t bytes) {
+    ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(bytes, "x"));
+    std::memset(buffer.data(), 0x5a, bytes);
+  };
+  allocate(600);
+  allocate(500);  // 1100 are idle then
+  EXPECT_EQ(device.system_allocations(), 3);
+  allocate(400);  // gives them back
+  EXPECT_EQ(device.system_allocations(), 4);
+  allocate(400);
+  EXPECT_EQ(device.system_allocations(), 4);
+  allocate(600);
+  EXPECT_EQ(device.system_allocations(), 5);
+}
+
 TEST(BufferTest, MovesTheAllocation) {
   CpuDevice device;
   ASSERT_OK_AND_ASSIGN(Buffer a, device.Allocate(10, "a"));

@@ -93,7 +93,7 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                     return builder.Build().status();
                   }),
       StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("gradient"),
-                               HasSubstr("axis 1"))));
+                               HasSubstr("axis 'inner'"))));
   EXPECT_THAT(
       BuildStatus(options,
                   [&](Context& context) {
@@ -103,6 +103,17 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                     return builder.Build().status();
                   }),
       StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr("'w'"))));
+  EXPECT_THAT(
+      BuildStatus(
+          options,
+          [&](Context& context) {
+            UnitBuilder builder = context.NewUnit("block");
+            builder.Add("w", meta);
+            builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
+            return builder.Build().status();
+          }),
+      StatusIs(kInvalid,
+               AllOf(HasSubstr("'block'"), HasSubstr("'none' [0,4]"))));
   EXPECT_THAT(BuildStatus(options,
                           [&](Context& context) {
                             EXPECT_OK(context.NewUnit("block").Build());
@@ -135,6 +146,48 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                             return builder.Build().status();
                           }),
               StatusIs(kInvalid, HasSubstr("grad_divisor is 0")));
+}
+
+TEST(ContextTest, UnitsNameAxesThatDoNotFit) {
+  const struct {
+    void (*change)(UnitOptions&);
+    const char* message;
+  } cases[] = {
+      {[](UnitOptions& unit) { unit.data_parallel_axes = {"tp"}; }, "tp"},
+      {[](UnitOptions& unit) {
+         unit.data_parallel_axes = {"inner", "inner"};
+       },
+       "inner"},
+      // The context's placements are for two axes.
+      {[](UnitOptions& unit) { unit.data_parallel_axes = {"inner"}; },
+       "have 2 entries, want one for each of 1 data-parallel axes [inner]"},
+      {[](UnitOptions& unit) { unit.cut_order = {"inner"}; },
+       "cut order inner is not a permutation"},
+      {[](UnitOptions& unit) {
+         unit.placements = PlacementsFor("hsdp", 2).value();
+         unit.cut_order = {"outer", "inner"};
+       },
+       "parameter placements [R, Flat] have Flat on axis 'inner', want Flat "
+       "only where 'outer' is"},
+      // The default cut order goes with the axes.
+      {[](UnitOptions& unit) {
+         unit.placements = PlacementsFor("hsdp", 2).value();
+         unit.placements->gradient = {BufferPlacement::Flat(),
+                                      BufferPlacement::Partial()};
+         unit.data_parallel_axes = {"inner", "outer"};
+       },
+       "gradient placements [Flat, P(sum)] have Flat on axis 'inner'"},
+  };
+  for (const auto& c : cases) {
+    UnitOptions unit;
+    c.change(unit);
+    EXPECT_THAT(
+        BuildStatus(OptionsFor("outer=1,inner=1", "fsdp"),
+                    [&](Context& context) {
+                      return context.NewUnit("block", unit).Build().status();
+                    }),
+        StatusIs(kInvalid, AllOf(HasSubstr("'block'"), HasSubstr(c.message))));
+  }
 }
 
 TEST(ContextTest, RegistrationEndsWithPrepare) {
@@ -210,7 +263,15 @@ TEST(ContextTest, RanksWithOtherOptionsAllFail) {
        [](FsdpOptions& options, UnitOptions&) {
          options.reduction = GradientReduction::kSum;
        }},
-      {"cut order outer,inner",
+      {"missing gradients error",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.missing_gradients = MissingGradients::kError;
+       }},
+      {"axes inner,outer",
+       [](FsdpOptions&, UnitOptions& unit) {
+         unit.data_parallel_axes = {"inner", "outer"};
+       }},
+      {"cut outer,inner",
        [](FsdpOptions& options, UnitOptions&) {
          options.cut_order = {"outer", "inner"};
        }},
@@ -345,9 +406,10 @@ TEST(ContextTest, TableShowsPlacementsLayoutAndPadding) {
         table = context.ToTable();
         return absl::OkStatus();
       }));
-  EXPECT_THAT(table, AllOf(HasSubstr("block0"), HasSubstr("[R, Flat]"),
-                           HasSubstr("weight"), HasSubstr("[5,3]"),
-                           HasSubstr("padding")));
+  EXPECT_THAT(table,
+              AllOf(HasSubstr("block0"), HasSubstr("[R, Flat]"),
+                    HasSubstr("along dp_outer,dp_inner"), HasSubstr("weight"),
+                    HasSubstr("[5,3]"), HasSubstr("padding")));
 }
 
 }  // namespace

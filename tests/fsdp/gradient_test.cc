@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/device/cpu/elementwise.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/status_matchers.h"
@@ -53,7 +54,8 @@ void ExpectBigBatchGradients(const ToyRun& run) {
 }
 
 TEST(GradientTest, SumCountsEveryMicrobatchOfEveryRankOnce) {
-  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp", "hsdp"}) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     for (const char* mesh : {"dp=1", "dp=2", "dp=3", "dp=4", "dp=5", "dp=8",
                              "dp_outer=2,dp_inner=2", "dp_outer=2,dp_inner=3",
                              "dp_outer=4,dp_inner=2"}) {
@@ -69,7 +71,8 @@ TEST(GradientTest, SumCountsEveryMicrobatchOfEveryRankOnce) {
 // Scaling what has been accumulated, too, would scale the first microbatches
 // more than once. Means over powers of two are exact.
 TEST(GradientTest, MeanScalesOnlyTheNewContribution) {
-  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp", "hsdp"}) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     for (const char* mesh :
          {"dp=1", "dp=2", "dp=4", "dp=8", "dp_outer=2,dp_inner=2",
           "dp_outer=4,dp_inner=2"}) {
@@ -105,9 +108,14 @@ TEST(GradientTest, UnitsReduceInnerInEveryBackwardAndOuterAfterTheLast) {
     TESSERA_ASSIGN_OR_RETURN(auto toy,
                              ToyRank::Create(run, rank.comms, rank.stream));
     CommLog& log = rank.comms.log();
-    const auto begin = [&](int u) {
+    // In the first microbatch a unit gathers for itself, later the one before
+    // it does, and the root for itself, too.
+    const auto begin = [&](int u, int m) {
       toy->unit(u).BeforeBackward();
-      EXPECT_THAT(TakeCollectives(log), ElementsAre("dp_inner all_gather"));
+      const int gathers = m == 0 ? 1 : u == 0 ? 2 : u == 2 ? 1 : 0;
+      EXPECT_THAT(TakeCollectives(log),
+                  ::testing::ElementsAreArray(std::vector<std::string>(
+                      gathers, "dp_inner all_gather")));
     };
     const auto end = [&](int u, int m) -> absl::Status {
       for (ParameterId p = 0; p < toy->unit(u).num_parameters(); ++p) {
@@ -138,9 +146,9 @@ TEST(GradientTest, UnitsReduceInnerInEveryBackwardAndOuterAfterTheLast) {
       EXPECT_THAT(TakeCollectives(log),
                   ElementsAre("dp_inner all_gather", "dp_inner all_gather",
                               "dp_inner all_gather"));
-      begin(0);
+      begin(0, m);
       for (int u : {2, 1}) {
-        begin(u);
+        begin(u, m);
         TESSERA_RETURN_IF_ERROR(end(u, m));
       }
       TESSERA_RETURN_IF_ERROR(end(0, m));
@@ -244,6 +252,26 @@ std::vector<std::string> TrainedBytes(const ToyRun& run) {
   return bytes;
 }
 
+// The bytes that a rank holds of whole weights are those that every other rank
+// holds of them: replicas are equal on every strategy.
+TEST(GradientTest, ReplicasAreBitwiseEqualAfterAStepOnEveryTriple) {
+  for (const UnitPlacements& triple : LegalTriples(2)) {
+    ToyRun run;
+    run.mesh = "outer=2,inner=2";
+    run.placements = triple;
+    run.units = DefaultToyUnits();
+    SCOPED_TRACE(run.ToString());
+    const std::vector<std::string> bytes = TrainedBytes(run);
+    const bool outer_flat = triple.optimizer[0].is_flat();
+    const bool inner_flat = triple.optimizer[1].is_flat();
+    EXPECT_FALSE(bytes[0].empty());
+    for (int rank : {0, 1})
+      EXPECT_EQ(bytes[rank] == bytes[rank + 2], !outer_flat);
+    for (int rank : {0, 2})
+      EXPECT_EQ(bytes[rank] == bytes[rank + 1], !inner_flat);
+  }
+}
+
 TEST(GradientTest, ReplicasStayBitwiseEqualAndRunsRepeat) {
   ToyRun run;
   run.units = DefaultToyUnits();
@@ -266,13 +294,13 @@ struct HandMade {
   Unit* unit;
 
   static absl::StatusOr<HandMade> Create(LocalRank& rank, const char* mesh,
-                                         const char* strategy,
+                                         const UnitPlacements& placements,
                                          std::vector<int64_t> extents,
-                                         GradientReduction reduction) {
+                                         GradientReduction reduction,
+                                         DType dtype = DType::kF32) {
     FsdpOptions options;
     TESSERA_ASSIGN_OR_RETURN(options.mesh, DeviceMesh::Parse(mesh));
-    TESSERA_ASSIGN_OR_RETURN(options.placements,
-                             PlacementsFor(strategy, options.mesh.num_axes()));
+    options.placements = placements;
     options.reduction = reduction;
     HandMade result;
     TESSERA_ASSIGN_OR_RETURN(
@@ -280,7 +308,7 @@ struct HandMade {
         Context::Create(options, rank.comms.world(), rank.stream));
     UnitBuilder builder = result.context->NewUnit("unit");
     TESSERA_ASSIGN_OR_RETURN(TensorMeta meta,
-                             TensorMeta::Create(DType::kF32, extents));
+                             TensorMeta::Create(dtype, extents));
     builder.Add("weight", meta);
     TESSERA_ASSIGN_OR_RETURN(result.unit, builder.Build());
     TESSERA_RETURN_IF_ERROR(result.context->Prepare());
@@ -302,7 +330,7 @@ struct HandMade {
     return Run(is_last, [value](Unit& u) -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(TensorView gradient,
                                u.grad(0, GradientWrite::kOverwrite));
-      std::fill_n(gradient.as<float>(), gradient.num_elements(), value);
+      FillElements(gradient, value);
       return absl::OkStatus();
     });
   }
@@ -319,9 +347,12 @@ TEST(GradientTest, SumsContributionsOfOneRankWithoutDoubling) {
     for (const char* mesh : {"dp=1", "dp_outer=1,dp_inner=1"}) {
       SCOPED_TRACE(std::string(strategy) + " on " + mesh);
       EXPECT_OK(RunLocalRanks(1, [&](LocalRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(HandMade made,
-                                 HandMade::Create(rank, mesh, strategy, {6},
-                                                  GradientReduction::kMean));
+        TESSERA_ASSIGN_OR_RETURN(
+            HandMade made,
+            HandMade::Create(
+                rank, mesh,
+                *PlacementsFor(strategy, DeviceMesh::Parse(mesh)->num_axes()),
+                {6}, GradientReduction::kMean));
         for (int k = 1; k <= 5; ++k) {
           TESSERA_RETURN_IF_ERROR(made.RunWith(k == 5, 1.0f));
         }
@@ -339,8 +370,9 @@ std::vector<CommLog::Counters> CollectivesWithWriters(const char* strategy,
   std::vector<CommLog::Counters> counters(4);
   EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(
-        HandMade made, HandMade::Create(rank, "dp_outer=2,dp_inner=2", strategy,
-                                        {5, 3}, GradientReduction::kSum));
+        HandMade made, HandMade::Create(rank, "dp_outer=2,dp_inner=2",
+                                        *PlacementsFor(strategy, 2), {5, 3},
+                                        GradientReduction::kSum));
     // A slot full of other values first, so that zeros must be written.
     TESSERA_RETURN_IF_ERROR(made.RunWith(false, 100.0f));
     TESSERA_RETURN_IF_ERROR(made.context->ZeroGradients(ZeroGrad::kRelease));
@@ -359,11 +391,14 @@ std::vector<CommLog::Counters> CollectivesWithWriters(const char* strategy,
 }
 
 TEST(GradientTest, RanksWithoutAGradientCountAsZerosAndSendAsMuch) {
-  for (const char* strategy : {"ddp", "fsdp", "hsdp"}) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     SCOPED_TRACE(strategy);
     const auto all = CollectivesWithWriters(strategy, 4);
     EXPECT_THAT(all, Each(::testing::Not(IsEmpty())));
-    EXPECT_EQ(CollectivesWithWriters(strategy, 1), all);
+    for (int writers : {0, 1}) {
+      EXPECT_EQ(CollectivesWithWriters(strategy, writers), all);
+    }
   }
 }
 
@@ -371,9 +406,9 @@ TEST(GradientTest, RanksWithoutAGradientCountAsZerosAndSendAsMuch) {
 // every row is updated once.
 TEST(GradientTest, AddsBothUsesOfATiedWeight) {
   EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
-    TESSERA_ASSIGN_OR_RETURN(HandMade made,
-                             HandMade::Create(rank, "dp=2", "fsdp", {5, 4},
-                                              GradientReduction::kSum));
+    TESSERA_ASSIGN_OR_RETURN(
+        HandMade made, HandMade::Create(rank, "dp=2", *PlacementsFor("fsdp", 1),
+                                        {5, 4}, GradientReduction::kSum));
     const std::vector<float> zeros(20, 0.0f);
     TESSERA_RETURN_IF_ERROR(made.unit->LoadWeight(
         0, TensorView(const_cast<float*>(zeros.data()),
@@ -402,28 +437,92 @@ TEST(GradientTest, AddsBothUsesOfATiedWeight) {
   }));
 }
 
-// A backward after the last one, without zeroing, adds to the final value.
+// A last backward, and then two more of which the second is the last.
+absl::Status ReenterAndCheck(HandMade& made, int rank,
+                             GradientReduction reduction) {
+  const auto value = static_cast<float>(rank);
+  TESSERA_RETURN_IF_ERROR(made.RunWith(true, 1.0f + value));
+  const float first = reduction == GradientReduction::kSum ? 10 : 2.5f;
+  EXPECT_THAT(made.MainGradient(), Each(first));
+  TESSERA_RETURN_IF_ERROR(made.RunWith(false, 10.0f * value));
+  TESSERA_RETURN_IF_ERROR(made.RunWith(true, 4.0f));
+  const float more = reduction == GradientReduction::kSum ? 76 : 19;
+  EXPECT_THAT(made.MainGradient(), Each(first + more));
+  return absl::OkStatus();
+}
+
+// A backward after the last one, without zeroing, adds to the final value,
+// however gradients became zero before.
 TEST(GradientTest, AddsToAFinalGradientThatWasNotZeroed) {
-  for (const char* strategy : {"ddp", "fsdp", "hsdp", "zero1", "hfsdp"}) {
+  for (const UnitPlacements& triple : LegalTriples(2)) {
     for (GradientReduction reduction :
          {GradientReduction::kSum, GradientReduction::kMean}) {
-      SCOPED_TRACE(strategy);
-      EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(HandMade made,
-                                 HandMade::Create(rank, "dp_outer=2,dp_inner=2",
-                                                  strategy, {5, 3}, reduction));
-        const auto value = static_cast<float>(rank.rank);
-        TESSERA_RETURN_IF_ERROR(made.RunWith(true, 1.0f + value));
-        const float first = reduction == GradientReduction::kSum ? 10 : 2.5f;
-        EXPECT_THAT(made.MainGradient(), Each(first));
-        // Two more backwards, the second of them the last.
-        TESSERA_RETURN_IF_ERROR(made.RunWith(false, 10.0f * value));
-        TESSERA_RETURN_IF_ERROR(made.RunWith(true, 4.0f));
-        const float more = reduction == GradientReduction::kSum ? 76 : 19;
-        EXPECT_THAT(made.MainGradient(), Each(first + more));
-        return absl::OkStatus();
-      }));
+      for (ZeroGrad zero_grad : {ZeroGrad::kRelease, ZeroGrad::kFill}) {
+        SCOPED_TRACE(triple.ToString());
+        EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+          TESSERA_ASSIGN_OR_RETURN(
+              HandMade made, HandMade::Create(rank, "dp_outer=2,dp_inner=2",
+                                              triple, {5, 3}, reduction));
+          for (int round = 0; round < 2; ++round) {
+            TESSERA_RETURN_IF_ERROR(
+                ReenterAndCheck(made, rank.rank, reduction));
+            TESSERA_RETURN_IF_ERROR(made.context->ZeroGradients(zero_grad));
+          }
+          return absl::OkStatus();
+        }));
+      }
     }
+  }
+}
+
+// Scales contributions, not totals, by a divisor that is no power of two; the
+// mesh's shape does not matter.
+TEST(GradientTest, ALargeDivisorDoesNotDependOnTheMesh) {
+  std::vector<ToyHistory> histories;
+  for (const char* mesh : {"dp=8", "dp_outer=2,dp_inner=4"}) {
+    for (const char* strategy : {"ddp", "fsdp", "hsdp", "hfsdp"}) {
+      ToyRun run;
+      run.mesh = mesh;
+      run.strategy = strategy;
+      run.grad_divisor = 300;
+      run.steps = 1;
+      run.units = DefaultToyUnits();
+      SCOPED_TRACE(run.ToString());
+      const ToyHistory oracle = OracleHistory(run);
+      EXPECT_OK(TrainAndCompare(run, oracle));
+      histories.push_back(oracle);
+    }
+  }
+  for (const ToyHistory& history : histories) {
+    for (size_t u = 0; u < history.gradients[0].size(); ++u) {
+      for (size_t p = 0; p < history.gradients[0][u].size(); ++p) {
+        EXPECT_THAT(history.gradients[0][u][p],
+                    ::testing::Pointwise(::testing::DoubleNear(1e-8),
+                                         histories[0].gradients[0][u][p]));
+      }
+    }
+  }
+}
+
+// Contributions in bf16 that would vanish beside 1.0 in bf16 are kept: 128
+// times 2^-9.
+TEST(GradientTest, AccumulatesNarrowGradientsInF32) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(
+          HandMade made,
+          HandMade::Create(rank, "dp_outer=2,dp_inner=2",
+                           *PlacementsFor(strategy, 2), {6},
+                           GradientReduction::kMean, DType::kBF16));
+      for (int m = 0; m <= 128; ++m) {
+        TESSERA_RETURN_IF_ERROR(
+            made.RunWith(m == 128, m == 0 ? 1.0f : 1.0f / 512));
+      }
+      EXPECT_THAT(made.MainGradient(), Each(1.25f));
+      return absl::OkStatus();
+    }));
   }
 }
 

@@ -100,6 +100,41 @@ TEST(SimTrainingTest, CountsWhatLocalRanksCount) {
   }
 }
 
+// Weights get their first values in any way, though there is no memory.
+TEST(SimTrainingTest, InitializesInEveryWay) {
+  SimDevice device;
+  ASSERT_OK_AND_ASSIGN(const auto stream, device.NewStream("compute"));
+  FsdpOptions options;
+  options.mesh = *DeviceMesh::Parse("dp_outer=64,dp_inner=8");
+  options.placements = *PlacementsFor("hfsdp", 2);
+  ASSERT_OK_AND_ASSIGN(const SimWorld world,
+                       SimWorld::Create(options.mesh, Topology::LocalCpu()));
+  for (int rank : {0, 77}) {
+    ASSERT_OK_AND_ASSIGN(const auto comm, world.Join(rank, *stream));
+    ASSERT_OK_AND_ASSIGN(const auto context,
+                         Context::Create(options, *comm, *stream));
+    UnitBuilder builder = context->NewUnit("unit");
+    const TensorMeta meta = *TensorMeta::Create(DType::kF32, {1000, 333});
+    builder.Add("w", meta);
+    ASSERT_OK_AND_ASSIGN(Unit * unit, builder.Build());
+    ASSERT_OK(context->Prepare());
+    std::vector<float> values(meta.shape().num_elements());
+    const TensorView whole(values.data(), meta);
+    EXPECT_OK(unit->LoadWeight(0, whole));
+    EXPECT_OK(unit->ScatterWeight(0, whole));
+    int pieces = 0;
+    EXPECT_OK(unit->InitializeWeight(0, [&](const WeightPiece& piece) {
+      EXPECT_EQ(piece.values.num_elements(), piece.region.num_elements());
+      EXPECT_LT(piece.values.num_elements(), 1000);
+      ++pieces;
+      return absl::OkStatus();
+    }));
+    EXPECT_EQ(pieces, 1);
+    unit->BeforeForward();
+    EXPECT_OK(context->status());
+  }
+}
+
 // A decoder of 80 layers and 70 billion parameters, as one rank of many trains
 // it.
 class LargeTraining {

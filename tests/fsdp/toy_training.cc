@@ -1,12 +1,15 @@
 #include "tests/fsdp/toy_training.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/device/cpu/elementwise.h"
+#include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/gradient_oracle.h"
 
@@ -114,29 +117,141 @@ ToyValues EmptyValues(const ToyRun& run) {
   return values;
 }
 
-std::vector<int> AxisSizes(const DeviceMesh& mesh) {
-  std::vector<int> sizes;
-  for (const MeshAxis& axis : mesh.axes()) sizes.push_back(axis.size);
-  return sizes;
+// How one unit of a run is data-parallel.
+struct Parallel {
+  DeviceMesh mesh;
+  internal::DataParallelAxes axes;
+  UnitPlacements placements;
+  double grad_divisor;
+
+  // The rank's place in the group that shares its gradients: row-major.
+  int PlaceOf(int rank) const {
+    const MeshCoords coords = *mesh.CoordsOf(rank);
+    int place = 0;
+    for (int axis : axes.axes()) {
+      place = place * mesh.axis(axis).size + coords[axis];
+    }
+    return place;
+  }
+
+  GradientOracle::Options OracleOptions(const ToyRun& run) const {
+    const Dtypes dtypes = DtypesOf(run);
+    GradientOracle::Options options = {.axis_sizes = {},
+                                       .cut_order = {},
+                                       .placements = placements,
+                                       .wire = dtypes.wire,
+                                       .accumulation = dtypes.accumulation,
+                                       .reduction = run.reduction,
+                                       .grad_divisor = grad_divisor};
+    for (int axis : axes.axes()) {
+      options.axis_sizes.push_back(mesh.axis(axis).size);
+    }
+    for (const std::string& name : axes.cut_names()) {
+      options.cut_order.push_back(static_cast<int>(
+          std::find(axes.names().begin(), axes.names().end(), name) -
+          axes.names().begin()));
+    }
+    return options;
+  }
+};
+
+std::vector<std::string> AxesOf(const ToyRun& run) {
+  if (!run.axes.empty()) return run.axes;
+  const DeviceMesh mesh = *DeviceMesh::Parse(run.mesh);
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  return names;
+}
+
+Parallel ParallelOf(const ToyRun& run, const ToyUnit& unit) {
+  DeviceMesh mesh = *DeviceMesh::Parse(run.mesh);
+  const bool own = unit.axes.has_value();
+  auto axes = internal::DataParallelAxes::Create(
+      mesh, own ? *unit.axes : AxesOf(run),
+      own ? std::vector<std::string>() : run.cut_order);
+  return {std::move(mesh), *std::move(axes),
+          unit.placements.has_value() ? *unit.placements : run.Placements(),
+          unit.grad_divisor.value_or(run.grad_divisor)};
+}
+
+Layout LayoutOf(const DeviceMesh& mesh, DType dtype,
+                const ToyParameter& parameter) {
+  const TensorMeta meta = *TensorMeta::Create(dtype, parameter.extents);
+  const std::vector<Placement> replicated(mesh.num_axes());
+  const Layout layout = *Layout::Create(meta, mesh, replicated);
+  return parameter.layout.empty() ? layout : *layout.With(parameter.layout);
+}
+
+// The row-major indices into the whole tensor of what a rank holds, in order.
+std::vector<int64_t> IndicesOf(const Layout& layout, int rank) {
+  const Region region = layout.RegionOf(rank);
+  const int64_t begin = region.flat.has_value() ? region.flat->begin : 0;
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < region.num_elements(); ++i) {
+    int64_t rest = begin + i;  // in the box
+    int64_t index = 0;
+    int64_t stride = 1;
+    for (size_t d = region.box.size(); d-- > 0;) {
+      index += (region.box[d].begin + rest % region.box[d].size()) * stride;
+      rest /= region.box[d].size();
+      stride *= layout.shape().extent(static_cast<int>(d));
+    }
+    indices.push_back(index);
+  }
+  return indices;
 }
 
 }  // namespace
 
 std::string ToyRun::ToString() const {
   return absl::StrCat(
-      strategy, " on ", mesh, ", ", microbatches, " microbatches, zero by ",
+      placements.has_value() ? placements->ToString() : strategy, " on ", mesh,
+      axes.empty() ? "" : absl::StrCat(" along ", absl::StrJoin(axes, ",")),
+      ", ", microbatches, " microbatches, zero by ",
       zero_grad == ZeroGrad::kFill ? "fill" : "release", ", ",
       reduction == GradientReduction::kMean ? "mean" : "sum", "/", grad_divisor,
       ", ", DTypeName(dtype), ", ",
       streams == CpuStreams::kWorker ? "worker" : "inline", " streams, ",
-      release == ReleaseWeights::kAfterForward ? "release after forward"
-                                               : "release after backward");
+      release == ReleaseWeights::kAfterForward    ? "release after forward"
+      : release == ReleaseWeights::kAfterBackward ? "release after backward"
+                                                  : "never release");
+}
+
+UnitPlacements ToyRun::Placements() const {
+  if (placements.has_value()) return *placements;
+  return *PlacementsFor(strategy, static_cast<int>(AxesOf(*this).size()));
 }
 
 std::vector<ToyUnit> DefaultToyUnits() {
   return {{"root", -1, {{"embedding", {5, 3}}, {"norm", {3}}}},
           {"block0", 0, {{"weight", {7, 11}}, {"bias", {7}}}},
           {"block1", 0, {{"weight", {13, 9}}, {"bias", {1}}}}};
+}
+
+std::vector<UnitPlacements> LegalTriples(int num_axes) {
+  std::vector<std::string> axes;
+  for (int i = 0; i < num_axes; ++i) axes.push_back(absl::StrCat("axis", i));
+  const std::vector<std::string> cut_order(axes.rbegin(), axes.rend());
+  // A list whose last `num_flat` axes are Flat.
+  const auto list = [&](int num_flat, BufferPlacement other) {
+    BufferPlacements placements(num_axes - num_flat, other);
+    placements.resize(num_axes, BufferPlacement::Flat());
+    return placements;
+  };
+  std::vector<UnitPlacements> triples;
+  for (int parameter = 0; parameter <= num_axes; ++parameter) {
+    for (int gradient = 0; gradient <= num_axes; ++gradient) {
+      for (int optimizer = 0; optimizer <= num_axes; ++optimizer) {
+        const UnitPlacements triple = {
+            list(parameter, BufferPlacement::Replicate()),
+            list(gradient, BufferPlacement::Partial()),
+            list(optimizer, BufferPlacement::Replicate())};
+        if (!ValidatePlacements(triple, axes, cut_order).ok()) continue;
+        triples.push_back(triple);
+      }
+    }
+  }
+  return triples;
 }
 
 double InitialWeight(int unit, int parameter, int64_t element) {
@@ -152,66 +267,94 @@ double ToyGradient(const ToyRun& run, const GradientPlace& at, double weight) {
   return noise + 0.25 * weight;
 }
 
-ToyHistory OracleHistory(const ToyRun& run) {
-  const DeviceMesh mesh = *DeviceMesh::Parse(run.mesh);
-  const Dtypes dtypes = DtypesOf(run);
-  const GradientOracle::Options options = {
-      .axis_sizes = AxisSizes(mesh),
-      .cut_order = {},
-      .placements = *PlacementsFor(run.strategy, mesh.num_axes()),
-      .wire = dtypes.wire,
-      .accumulation = dtypes.accumulation,
-      .reduction = run.reduction,
-      .grad_divisor = run.grad_divisor};
+namespace {
+
+// Room for the values of every step.
+ToyHistory EmptyHistory(const ToyRun& run) {
   ToyHistory history;
   history.weights.assign(run.steps + 1, EmptyValues(run));
   history.gradients.assign(run.steps, EmptyValues(run));
   ForEachParameter(run, [&](int u, int p, int64_t n) {
-    GradientOracle oracle(options, n);
-    Values main(dtypes.main_weight, n);
-    for (int64_t i = 0; i < n; ++i) {
-      WriteElement(main.view(), i, InitialWeight(u, p, i));
-    }
-    history.weights[0][u][p] = main.ToDoubles();
-    for (int step = 0; step < run.steps; ++step) {
-      Values model(run.dtype, n);
-      CastElements(model.view(), main.view());
-      for (int m = 0; m < run.microbatches; ++m) {
-        std::vector<Values> contributions;
-        std::vector<TensorView> views;
-        for (int rank = 0; rank < mesh.size(); ++rank) {
-          contributions.emplace_back(dtypes.wire, n);
-          for (int64_t i = 0; i < n; ++i) {
-            WriteElement(contributions.back().view(), i,
-                         ToyGradient(run, {rank, step, m, u, p, i},
-                                     ReadWide(model.view(), i)));
-          }
+    for (ToyValues& values : history.weights) values[u][p].resize(n);
+    for (ToyValues& values : history.gradients) values[u][p].resize(n);
+  });
+  return history;
+}
+
+// Writes values[i] to whole[indices[i]].
+void Spread(const std::vector<double>& values,
+            const std::vector<int64_t>& indices, std::vector<double>& whole) {
+  for (size_t i = 0; i < indices.size(); ++i) whole[indices[i]] = values[i];
+}
+
+// What becomes of the elements `indices` of one parameter, which the ranks of
+// one data-parallel group hold.
+void TrainElements(const ToyRun& run, const Parallel& parallel, int u, int p,
+                   const std::vector<int64_t>& indices, ToyHistory& history) {
+  const Dtypes dtypes = DtypesOf(run);
+  const auto n = static_cast<int64_t>(indices.size());
+  GradientOracle oracle(parallel.OracleOptions(run), n);
+  Values main(dtypes.main_weight, n);
+  for (int64_t i = 0; i < n; ++i) {
+    WriteElement(main.view(), i, InitialWeight(u, p, indices[i]));
+  }
+  Spread(main.ToDoubles(), indices, history.weights[0][u][p]);
+  for (int step = 0; step < run.steps; ++step) {
+    Values model(run.dtype, n);
+    CastElements(model.view(), main.view());
+    for (int m = 0; m < run.microbatches; ++m) {
+      std::vector<Values> contributions;
+      std::vector<TensorView> views;
+      for (int rank = 0; rank < oracle.num_ranks(); ++rank) {
+        contributions.emplace_back(dtypes.wire, n);
+        for (int64_t i = 0; i < n; ++i) {
+          WriteElement(contributions.back().view(), i,
+                       ToyGradient(run, {rank, step, m, u, p, indices[i]},
+                                   ReadWide(model.view(), i)));
         }
-        for (Values& values : contributions) views.push_back(values.view());
-        oracle.Add(views);
       }
-      oracle.Finalize();
-      AccumulateScaledElements(main.view(), oracle.gradient(),
-                               -run.learning_rate);
-      for (int64_t i = 0; i < n; ++i) {
-        history.gradients[step][u][p].push_back(ReadWide(oracle.gradient(), i));
-      }
-      history.weights[step + 1][u][p] = main.ToDoubles();
-      oracle.Zero();
+      for (Values& values : contributions) views.push_back(values.view());
+      oracle.Add(views);
+    }
+    oracle.Finalize();
+    AccumulateScaledElements(main.view(), oracle.gradient(),
+                             -run.learning_rate);
+    std::vector<double> gradient;
+    for (int64_t i = 0; i < n; ++i) {
+      gradient.push_back(ReadWide(oracle.gradient(), i));
+    }
+    Spread(gradient, indices, history.gradients[step][u][p]);
+    Spread(main.ToDoubles(), indices, history.weights[step + 1][u][p]);
+    oracle.Zero();
+  }
+}
+
+}  // namespace
+
+ToyHistory OracleHistory(const ToyRun& run) {
+  ToyHistory history = EmptyHistory(run);
+  ForEachParameter(run, [&](int u, int p, int64_t) {
+    const ToyUnit& unit = run.units[u];
+    const Parallel parallel = ParallelOf(run, unit);
+    const Layout layout =
+        LayoutOf(parallel.mesh, run.dtype, unit.parameters[p]);
+    // One group for each place along the other axes.
+    for (int rank = 0; rank < parallel.mesh.size(); ++rank) {
+      if (parallel.PlaceOf(rank) != 0) continue;
+      TrainElements(run, parallel, u, p, IndicesOf(layout, rank), history);
     }
   });
   return history;
 }
 
 ToyHistory BigBatchHistory(const ToyRun& run) {
-  const DeviceMesh mesh = *DeviceMesh::Parse(run.mesh);
-  ToyHistory history;
-  history.weights.assign(run.steps + 1, EmptyValues(run));
-  history.gradients.assign(run.steps, EmptyValues(run));
-  const double scale =
-      (run.reduction == GradientReduction::kMean ? 1.0 / mesh.size() : 1.0) /
-      run.grad_divisor;
+  ToyHistory history = EmptyHistory(run);
   ForEachParameter(run, [&](int u, int p, int64_t n) {
+    const Parallel parallel = ParallelOf(run, run.units[u]);
+    const int ranks = static_cast<int>(parallel.axes.num_ranks());
+    const double scale =
+        (run.reduction == GradientReduction::kMean ? 1.0 / ranks : 1.0) /
+        parallel.grad_divisor;
     std::vector<double> weight(n);
     for (int64_t i = 0; i < n; ++i) weight[i] = InitialWeight(u, p, i);
     history.weights[0][u][p] = weight;
@@ -219,7 +362,7 @@ ToyHistory BigBatchHistory(const ToyRun& run) {
       std::vector<double> gradient(n, 0.0);
       for (int64_t i = 0; i < n; ++i) {
         for (int m = 0; m < run.microbatches; ++m) {
-          for (int rank = 0; rank < mesh.size(); ++rank) {
+          for (int rank = 0; rank < ranks; ++rank) {
             gradient[i] +=
                 ToyGradient(run, {rank, step, m, u, p, i}, weight[i]);
           }
@@ -239,11 +382,13 @@ ToyHistory BigBatchHistory(const ToyRun& run) {
 absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
                                                          CommSet& comms,
                                                          Stream& stream) {
-  auto toy = std::unique_ptr<ToyRank>(new ToyRank(run, comms.rank(), stream));
   FsdpOptions options;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, DeviceMesh::Parse(run.mesh));
-  TESSERA_ASSIGN_OR_RETURN(
-      options.placements, PlacementsFor(run.strategy, options.mesh.num_axes()));
+  auto toy = std::unique_ptr<ToyRank>(
+      new ToyRank(run, options.mesh, comms.rank(), stream));
+  options.data_parallel_axes = run.axes;
+  options.cut_order = run.cut_order;
+  options.placements = run.Placements();
   options.precision = run.precision;
   options.reduction = run.reduction;
   options.grad_divisor = run.grad_divisor;
@@ -253,12 +398,13 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
   for (const ToyUnit& unit : run.units) {
     UnitOptions unit_options;
     unit_options.release = run.release;
+    unit_options.data_parallel_axes = unit.axes;
+    unit_options.placements = unit.placements;
+    unit_options.grad_divisor = unit.grad_divisor;
     if (unit.parent >= 0) unit_options.parent = toy->units_[unit.parent];
     UnitBuilder builder = toy->context_->NewUnit(unit.name, unit_options);
     for (const ToyParameter& parameter : unit.parameters) {
-      TESSERA_ASSIGN_OR_RETURN(
-          TensorMeta meta, TensorMeta::Create(run.dtype, parameter.extents));
-      builder.Add(parameter.name, meta);
+      builder.Add(parameter.name, LayoutOf(toy->mesh_, run.dtype, parameter));
     }
     TESSERA_ASSIGN_OR_RETURN(Unit * built, builder.Build());
     toy->units_.push_back(built);
@@ -266,16 +412,19 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
   TESSERA_RETURN_IF_ERROR(toy->context_->Prepare());
 
   absl::Status status;
-  ForEachParameter(run, [&](int u, int p, int64_t n) {
+  ForEachParameter(run, [&](int u, int p, int64_t) {
+    const Layout& layout = toy->units_[u]->parameter_layout(p);
+    const std::vector<int64_t> indices = IndicesOf(layout, toy->rank_);
+    const auto n = static_cast<int64_t>(indices.size());
     Values values(DtypesOf(run).main_weight, n);
     for (int64_t i = 0; i < n; ++i) {
-      WriteElement(values.view(), i, InitialWeight(u, p, i));
+      WriteElement(values.view(), i, InitialWeight(u, p, indices[i]));
     }
-    const TensorMeta& meta = toy->units_[u]->parameter_layout(p).meta();
     status.Update(toy->units_[u]->LoadWeight(
         p,
         TensorView(values.view().data(),
-                   *TensorMeta::Create(values.view().dtype(), meta.shape()))));
+                   *TensorMeta::Create(values.view().dtype(),
+                                       layout.LocalMeta(toy->rank_).shape()))));
   });
   TESSERA_RETURN_IF_ERROR(status);
   return toy;
@@ -285,22 +434,26 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
   units_[u]->BeforeForward();
   for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
-    if (weight.shape() != units_[u]->parameter_layout(p).shape()) {
+    const Layout& layout = units_[u]->parameter_layout(p);
+    if (weight.meta() != layout.LocalMeta(rank_)) {
       return absl::InternalError(
-          absl::StrCat("weight has shape ", weight.shape().ToString()));
+          absl::StrCat("weight is ", weight.meta().ToString()));
     }
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
-        {.name = "check weights"}, [u, p, weight, &expected]() -> absl::Status {
+        {.name = "check weights"},
+        [u, p, weight, indices = IndicesOf(layout, rank_),
+         &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
           for (int64_t i = 0; i < weight.num_elements(); ++i) {
+            const double want = wide[indices[i]];
             Values rounded(weight.dtype(), 1);
-            WriteElement(rounded.view(), 0, wide[i]);
+            WriteElement(rounded.view(), 0, want);
             if (SameBits(ReadWide(weight, i), ReadWide(rounded.view(), 0))) {
               continue;
             }
             return absl::InternalError(
                 absl::StrCat("gathered weight ", u, ".", p, "[", i, "] is ",
-                             ReadWide(weight, i), ", want ", wide[i]));
+                             ReadWide(weight, i), ", want ", want));
           }
           return absl::OkStatus();
         }));
@@ -324,17 +477,20 @@ absl::Status ToyRank::Forward(const ToyValues& expected) {
 }
 
 absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
+  const int place = ParallelOf(run_, run_.units[u]).PlaceOf(rank_);
   for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
     TESSERA_ASSIGN_OR_RETURN(const TensorView gradient,
                              units_[u]->grad(p, GradientWrite::kOverwrite));
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
         {.name = "toy backward"},
-        [this, u, p, step, microbatch, weight, gradient] {
+        [this, place, u, p, step, microbatch, weight, gradient,
+         indices = IndicesOf(units_[u]->parameter_layout(p), rank_)] {
           for (int64_t i = 0; i < gradient.num_elements(); ++i) {
-            WriteElement(gradient, i,
-                         ToyGradient(run_, {rank_, step, microbatch, u, p, i},
-                                     ReadWide(weight, i)));
+            WriteElement(
+                gradient, i,
+                ToyGradient(run_, {place, step, microbatch, u, p, indices[i]},
+                            ReadWide(weight, i)));
           }
           return absl::OkStatus();
         }));
@@ -362,14 +518,13 @@ absl::Status ToyRank::CheckPiece(const ShardedTensor& tensor,
                                  const std::vector<double>& expected,
                                  absl::string_view what) {
   TESSERA_RETURN_IF_ERROR(context_->Synchronize());
-  const Region region = tensor.layout().RegionOf(rank_);
-  const int64_t first = region.flat.has_value() ? region.flat->begin : 0;
+  const std::vector<int64_t> indices = IndicesOf(tensor.layout(), rank_);
   const TensorView piece = tensor.local().Flattened();
   for (int64_t i = 0; i < piece.num_elements(); ++i) {
-    if (SameBits(ReadWide(piece, i), expected[first + i])) continue;
-    return absl::InternalError(absl::StrCat(what, "[", first + i, "] is ",
-                                            ReadWide(piece, i), ", want ",
-                                            expected[first + i]));
+    const double want = expected[indices[i]];
+    if (SameBits(ReadWide(piece, i), want)) continue;
+    return absl::InternalError(absl::StrCat(
+        what, "[", indices[i], "] is ", ReadWide(piece, i), ", want ", want));
   }
   return absl::OkStatus();
 }

@@ -18,17 +18,27 @@ namespace tessera::testing {
 struct ToyParameter {
   std::string name;
   std::vector<int64_t> extents;
+  // Over the mesh, as "[R, S(0)]"; empty: R on every axis.
+  std::string layout = {};
 };
 
 struct ToyUnit {
   std::string name;
   int parent = -1;  // index of an earlier unit
   std::vector<ToyParameter> parameters;
+  // What differs from the run.
+  std::optional<std::vector<std::string>> axes = std::nullopt;
+  std::optional<UnitPlacements> placements = std::nullopt;
+  std::optional<double> grad_divisor = std::nullopt;
 };
 
 struct ToyRun {
   std::string mesh = "dp_outer=2,dp_inner=2";
   std::string strategy = "hsdp";
+  std::vector<std::string> axes;  // data-parallel; empty: all
+  std::vector<std::string> cut_order;
+  // Instead of the strategy's.
+  std::optional<UnitPlacements> placements;
   int microbatches = 3;
   int steps = 3;
   ZeroGrad zero_grad = ZeroGrad::kRelease;
@@ -43,12 +53,20 @@ struct ToyRun {
   std::vector<ToyUnit> units;
 
   std::string ToString() const;
+  // The strategy's, unless they are given.
+  UnitPlacements Placements() const;
 };
 
 // A root with an odd shape around two blocks whose sizes no rank count divides.
 std::vector<ToyUnit> DefaultToyUnits();
 
-// What rank `rank` adds to the gradient of one element in one backward.
+// Every triple of placements that is legal on `num_axes` axes in the default
+// cut order.
+std::vector<UnitPlacements> LegalTriples(int num_axes);
+
+// What rank `rank` adds to the gradient of one element in one backward. Ranks
+// are counted along the unit's data-parallel axes, so that those which differ
+// along the others only have equal data.
 struct GradientPlace {
   int rank;
   int step;
@@ -99,8 +117,8 @@ class ToyRank {
   absl::Status CheckWeights(const ToyValues& expected);
 
  private:
-  ToyRank(const ToyRun& run, int rank, Stream& stream)
-      : run_(run), rank_(rank), stream_(stream) {}
+  ToyRank(const ToyRun& run, DeviceMesh mesh, int rank, Stream& stream)
+      : run_(run), mesh_(std::move(mesh)), rank_(rank), stream_(stream) {}
 
   absl::Status OpenForward(int u, const ToyValues& expected);
   absl::Status WriteGradients(int u, int step, int microbatch);
@@ -109,6 +127,7 @@ class ToyRank {
                           absl::string_view what);
 
   const ToyRun& run_;
+  const DeviceMesh mesh_;
   const int rank_;
   Stream& stream_;
   std::unique_ptr<Context> context_;

@@ -3,6 +3,7 @@
 
 #include "tessera/fsdp/unit.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,9 +32,16 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 // block has a frozen parameter too.
 class UnitTest : public ::testing::Test {
  protected:
-  void SetUp() override { Build("dp=1", "fsdp"); }
+  void SetUp() override {
+    Make("dp=1", "fsdp", {});
+    root_ = *AddUnit("root", {.release = ReleaseWeights::kAfterBackward});
+    block_ = *AddUnit("block", {.parent = root_}, /*frozen=*/true);
+    ASSERT_OK(context_->Prepare());
+  }
 
-  void Build(const char* mesh, const char* strategy) {
+  // A context without units.
+  void Make(const char* mesh, const char* strategy,
+            const std::function<void(FsdpOptions&)>& change) {
     block_ = root_ = nullptr;
     context_.reset();
     comms_.reset();
@@ -49,10 +57,8 @@ class UnitTest : public ::testing::Test {
           log_ += std::string(line) + "\n";
         },
         absl::LogSeverity::kInfo);
+    if (change) change(options);
     context_ = *Context::Create(options, *communicator_, *stream_);
-    root_ = *AddUnit("root", {.release = ReleaseWeights::kAfterBackward});
-    block_ = *AddUnit("block", {.parent = root_}, /*frozen=*/true);
-    ASSERT_OK(context_->Prepare());
   }
 
   absl::StatusOr<Unit*> AddUnit(const char* name, UnitOptions options,
@@ -144,6 +150,112 @@ TEST_F(UnitTest, RecomputationIsNotCountedAndGathersNothing) {
   EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
 }
 
+// Forwards for inference have no backward, hold up no step and may come between
+// a forward and its backward.
+TEST_F(UnitTest, InferenceForwardsAreNotCounted) {
+  const auto infer = [this] {
+    root_->BeforeForward(ForwardKind::kInference);
+    block_->BeforeForward(ForwardKind::kInference);
+    EXPECT_OK(block_->weight(0));
+    block_->AfterForward();
+    root_->AfterForward();
+  };
+  infer();
+  Forward();
+  infer();
+  Backward(1.0f);
+  infer();
+  EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
+  EXPECT_THAT(MainGradient(*block_), Each(1.0f));
+  infer();
+  root_->BeforeBackward();
+  EXPECT_THAT(context_->status(),
+              StatusIs(kOutOfOrder, HasSubstr("no forward is outstanding")));
+}
+
+// A tied weight is a parameter of the unit that encloses all its uses, here two
+// units with parameters of their own. Between the microbatches the loop may
+// run forwards ahead of backwards.
+TEST_F(UnitTest, TiedWeightsLiveInTheUnitAroundTheirUses) {
+  Make("dp=1", "fsdp", {});
+  ASSERT_OK_AND_ASSIGN(Unit * both, AddUnit("both", {}));
+  ASSERT_OK_AND_ASSIGN(Unit * encoder, AddUnit("encoder", {.parent = both}));
+  ASSERT_OK_AND_ASSIGN(Unit * decoder, AddUnit("decoder", {.parent = both}));
+  ASSERT_OK(context_->Prepare());
+  for (int m = 0; m < 2; ++m) {
+    both->BeforeForward();
+    for (Unit* user : {encoder, decoder}) {
+      user->BeforeForward();
+      EXPECT_OK(both->weight(0));
+      user->AfterForward();
+    }
+    both->AfterForward();
+  }
+  for (int m = 0; m < 2; ++m) {
+    both->BeforeBackward();
+    for (Unit* user : {decoder, encoder}) {
+      user->BeforeBackward();
+      Add(*both, 1.0f);
+      Add(*user, 10.0f);
+      user->AfterBackward(m == 1);
+    }
+    both->AfterBackward(m == 1);
+  }
+  ASSERT_OK(context_->status());
+  EXPECT_THAT(MainGradient(*both), Each(4.0f));
+  EXPECT_THAT(MainGradient(*encoder), Each(20.0f));
+}
+
+// Several roots, one inside the other's time.
+TEST_F(UnitTest, SeveralRootsShareAContext) {
+  Make("dp=1", "fsdp", {});
+  ASSERT_OK_AND_ASSIGN(Unit * first, AddUnit("first", {}));
+  ASSERT_OK_AND_ASSIGN(Unit * second, AddUnit("second", {}));
+  ASSERT_OK(context_->Prepare());
+  const auto forward = [](Unit* unit) {
+    unit->BeforeForward();
+    unit->AfterForward();
+  };
+  const auto backward = [](Unit* unit, float value, bool is_last) {
+    unit->BeforeBackward();
+    Add(*unit, value);
+    unit->AfterBackward(is_last);
+  };
+  // As two chunks of a pipeline stage would, out of step.
+  forward(first);
+  forward(second);
+  forward(first);
+  backward(second, 1.0f, false);
+  forward(second);
+  backward(first, 1.0f, false);
+  backward(second, 2.0f, true);
+  backward(first, 3.0f, true);
+  ASSERT_OK(SgdOptimizer(*context_, 1.0).Step());
+  EXPECT_THAT(MainGradient(*first), Each(4.0f));
+  EXPECT_THAT(MainGradient(*second), Each(3.0f));
+}
+
+TEST_F(UnitTest, MissingGradientsAreErrorsWhereThatIsAskedFor) {
+  Make("dp=1", "fsdp", [](FsdpOptions& options) {
+    options.missing_gradients = MissingGradients::kError;
+  });
+  ASSERT_OK_AND_ASSIGN(Unit * unit, AddUnit("unit", {}, /*frozen=*/true));
+  ASSERT_OK(context_->Prepare());
+  for (bool asked : {true, false}) {
+    unit->BeforeForward();
+    unit->AfterForward();
+    unit->BeforeBackward();
+    if (asked) Add(*unit, 1.0f);
+    unit->AfterBackward();
+    // The frozen one has none to ask for.
+    EXPECT_EQ(context_->status().ok(), asked);
+  }
+  EXPECT_THAT(
+      context_->status(),
+      StatusIs(kOutOfOrder, AllOf(HasSubstr("'unit' AfterBackward"),
+                                  HasSubstr("'weight' has no gradient"))));
+}
+
 TEST_F(UnitTest, LoadedWeightsAreSeenByTheNextForward) {
   std::vector<float> values = {1, 2, 3, 4, 5, 6};
   for (int round = 0; round < 2; ++round) {
@@ -201,11 +313,7 @@ TEST_F(UnitTest, FrozenParametersHaveWeightsButNoGradients) {
 }
 
 TEST_F(UnitTest, UnitsMayOwnNoParameters) {
-  context_.reset();
-  FsdpOptions options;
-  options.mesh = *DeviceMesh::Parse("dp=1");
-  options.placements = *PlacementsFor("fsdp", 1);
-  context_ = *Context::Create(options, *communicator_, *stream_);
+  Make("dp=1", "fsdp", {});
   ASSERT_OK_AND_ASSIGN(Unit * empty, context_->NewUnit("empty").Build());
   ASSERT_OK_AND_ASSIGN(Unit * child, AddUnit("child", {.parent = empty}));
   ASSERT_OK(context_->Prepare());
@@ -220,20 +328,6 @@ TEST_F(UnitTest, UnitsMayOwnNoParameters) {
   child->AfterBackward();
   empty->AfterBackward();
   EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
-}
-
-TEST_F(UnitTest, RejectsAParameterWithoutElements) {
-  context_.reset();
-  FsdpOptions options;
-  options.mesh = *DeviceMesh::Parse("dp=1");
-  options.placements = *PlacementsFor("fsdp", 1);
-  context_ = *Context::Create(options, *communicator_, *stream_);
-  UnitBuilder builder = context_->NewUnit("empty");
-  builder.Add("w", Meta());
-  builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
-  EXPECT_THAT(builder.Build(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("'empty'"), HasSubstr("'none' [0,4]"))));
 }
 
 // Wrong order of hooks: what is done, and what the sticky error says.
@@ -316,6 +410,30 @@ INSTANTIATE_TEST_SUITE_P(
                      root.AfterForward();
                    },
                    "'root' AfterForward", "'block'"},
+        WrongOrder{"TrainingInsideInference",
+                   [](Unit& root, Unit& block) {
+                     root.BeforeForward(ForwardKind::kInference);
+                     block.BeforeForward();
+                   },
+                   "'block' BeforeForward", "'root' is in a forward for inf"},
+        WrongOrder{"BackwardAfterInference",
+                   [](Unit& root, Unit&) {
+                     root.BeforeForward(ForwardKind::kInference);
+                     root.AfterForward();
+                     root.BeforeBackward();
+                   },
+                   "'root' BeforeBackward", "no forward is outstanding"},
+        WrongOrder{"BackwardOfParentEndsBeforeThatOfChild",
+                   [](Unit& root, Unit& block) {
+                     root.BeforeForward();
+                     block.BeforeForward();
+                     block.AfterForward();
+                     root.AfterForward();
+                     root.BeforeBackward();
+                     block.BeforeBackward();
+                     root.AfterBackward();
+                   },
+                   "'root' AfterBackward", "'block' inside it is still open"},
         WrongOrder{"BackwardEndsInsideRecomputation",
                    [](Unit& root, Unit&) {
                      root.BeforeForward();
@@ -407,6 +525,19 @@ TEST_F(UnitTest, LoadedWeightsMustFit) {
   Forward();
   EXPECT_THAT(block_->LoadWeight(0, TensorView(values.data(), Meta())),
               StatusIs(kOutOfOrder));
+}
+
+TEST_F(UnitTest, ErrorsOfStreamsStayInTheContext) {
+  Forward();
+  stream_
+      ->Launch({.name = "fails"},
+               [] { return absl::DataLossError("bad sector"); })
+      .IgnoreError();
+  root_->BeforeBackward();
+  EXPECT_THAT(
+      SgdOptimizer(*context_, 1.0).Step(),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr("stream 'compute'"), HasSubstr("bad sector"))));
 }
 
 TEST_F(UnitTest, OutOfMemoryIsAStickyErrorOfTheHook) {

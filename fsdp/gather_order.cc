@@ -1,0 +1,22 @@
+#include "tessera/fsdp/gather_order.h"
+
+#include <cstddef>
+
+namespace tessera::internal {
+
+int GatherOrder::Begin(int unit) {
+  if (static_cast<size_t>(unit) >= entries_.size()) entries_.resize(unit + 1);
+  if (entries_[unit].pass == pass_) EndPass();
+  entries_[unit].pass = pass_;
+  if (last_ >= 0) entries_[last_].next = unit;
+  last_ = unit;
+  return entries_[unit].next;
+}
+
+void GatherOrder::EndPass() {
+  if (last_ < 0) return;
+  ++pass_;
+  last_ = -1;
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,49 @@
+#include "tessera/fsdp/gather_order.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::internal {
+namespace {
+
+TEST(GatherOrderTest, ForetellsWhatCameNextInTheLastPass) {
+  GatherOrder order;
+  for (int unit : {0, 3, 1}) EXPECT_EQ(order.Begin(unit), -1);
+  order.EndPass();
+  EXPECT_EQ(order.Begin(0), 3);
+  EXPECT_EQ(order.Begin(3), 1);
+  EXPECT_EQ(order.Begin(1), -1);
+}
+
+TEST(GatherOrderTest, APassEndsWhereAUnitComesAgain) {
+  GatherOrder order;
+  for (int pass = 0; pass < 3; ++pass) {
+    EXPECT_EQ(order.Begin(0), pass == 0 ? -1 : 1);
+    EXPECT_EQ(order.Begin(1), -1);
+  }
+}
+
+TEST(GatherOrderTest, FollowsAnotherOrder) {
+  GatherOrder order;
+  for (int unit : {0, 1, 2}) order.Begin(unit);
+  order.EndPass();
+  EXPECT_EQ(order.Begin(0), 1);
+  EXPECT_EQ(order.Begin(2), -1);  // not 1
+  EXPECT_EQ(order.Begin(1), 2);   // as before
+  order.EndPass();
+  EXPECT_EQ(order.Begin(0), 2);
+  EXPECT_EQ(order.Begin(2), 1);
+}
+
+TEST(GatherOrderTest, EndingAPassThatHasNotBegunChangesNothing) {
+  GatherOrder order;
+  order.EndPass();
+  EXPECT_EQ(order.Begin(0), -1);
+  EXPECT_EQ(order.Begin(1), -1);
+  order.EndPass();
+  order.EndPass();
+  EXPECT_EQ(order.Begin(0), 1);
+}
+
+}  // namespace
+}  // namespace tessera::internal

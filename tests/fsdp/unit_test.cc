@@ -330,6 +330,20 @@ TEST_F(UnitTest, UnitsMayOwnNoParameters) {
   EXPECT_OK(SgdOptimizer(*context_, 1.0).Step());
 }
 
+TEST_F(UnitTest, RejectsAParameterWithoutElements) {
+  context_.reset();
+  FsdpOptions options;
+  options.mesh = *DeviceMesh::Parse("dp=1");
+  options.placements = *PlacementsFor("fsdp", 1);
+  context_ = *Context::Create(options, *communicator_, *stream_);
+  UnitBuilder builder = context_->NewUnit("empty");
+  builder.Add("w", Meta());
+  builder.Add("none", *TensorMeta::Create(DType::kF32, {0, 4}));
+  EXPECT_THAT(builder.Build(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("'empty'"), HasSubstr("'none' [0,4]"))));
+}
+
 // Wrong order of hooks: what is done, and what the sticky error says.
 
 struct WrongOrder {

@@ -15,6 +15,13 @@
 namespace tessera::testing {
 namespace {
 
+// What users build takes less than 2 s; builds for tests may be slower.
+#ifdef __OPTIMIZE__
+constexpr double kMostSeconds = kSanitized ? 60 : 2;
+#else
+constexpr double kMostSeconds = 60;
+#endif
+
 // The resources of the program with these arguments, once it has ended. Its
 // output is dropped.
 rusage ResourcesOf(std::vector<std::string> arguments) {
@@ -53,7 +60,7 @@ TEST(SimulateScaleTest, TakesLittleTimeAndMemoryForManyRanks) {
                                         "8192", "--microbatches", "4"});
       const double seconds = Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
       RecordProperty("processor_seconds", std::to_string(seconds));
-      EXPECT_LT(seconds, kSanitized ? 60 : 2);
+      EXPECT_LT(seconds, kMostSeconds);
       if (kSanitized) continue;
       EXPECT_LT(usage.ru_maxrss, 200 << 10);  // KiB
     }

@@ -191,6 +191,7 @@ absl::Status TrainLocally(const Model& model, const TrainingOptions& options,
             const std::unique_ptr<ModelTrainer> trainer,
             ModelTrainer::Create(model, options, rank.comms.world(),
                                  rank.stream));
+        TESSERA_RETURN_IF_ERROR(trainer->Step());
         rank.comms.log().Clear();
         TESSERA_RETURN_IF_ERROR(trainer->Step());
         if (rank.rank != 0) return absl::OkStatus();

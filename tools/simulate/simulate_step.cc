@@ -74,8 +74,8 @@ absl::StatusOr<StepReport> SimulateStep(const Model& model,
   TESSERA_ASSIGN_OR_RETURN(
       const std::unique_ptr<ModelTrainer> trainer,
       ModelTrainer::Create(model, options, *comm, *compute));
-  // The step only, not what comes before it.
-  TESSERA_RETURN_IF_ERROR(trainer->context().Synchronize());
+  // Not the first step, before which nothing has run.
+  TESSERA_RETURN_IF_ERROR(trainer->Step());
   device.ClearTrace();
   comm->log()->Clear();
   TESSERA_RETURN_IF_ERROR(trainer->Step());

@@ -43,8 +43,9 @@ struct StepReport {
   SimTrace trace = {};       // of the step, memory included
 };
 
-// Trains one step as rank 0 of the mesh, on a simulated device. ERRORS: those
-// of SimWorld::Create and of ModelTrainer.
+// Trains two steps as rank 0 of the mesh, on a simulated device, and reports
+// the second: what all but the first are like. ERRORS: those of
+// SimWorld::Create and of ModelTrainer.
 absl::StatusOr<StepReport> SimulateStep(const Model& model,
                                         const TrainingOptions& options,
                                         const Topology& topology,

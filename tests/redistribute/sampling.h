@@ -6,21 +6,12 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/sanitized.h"
 
 namespace tessera::testing {
 
 // Sanitizers slow ranks down too much for every pair of layouts.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSampleOnly = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSampleOnly = true;
-#else
-inline constexpr bool kSampleOnly = false;
-#endif
-#else
-inline constexpr bool kSampleOnly = false;
-#endif
+inline constexpr bool kSampleOnly = kSanitized;
 
 // Random numbers from a seed that failures name. --gtest_shuffle draws others.
 class SeededRandom {

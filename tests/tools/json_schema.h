@@ -95,10 +95,15 @@ class JsonSchema {
     }
     if (keyword == "additionalProperties") {
       if (!value.is_object()) return "";
+      const Json named = schema.value("properties", Json::object());
       for (const auto& [key, member] : value.items()) {
-        if (!schema["properties"].contains(key)) {
+        if (named.contains(key)) continue;
+        if (!wanted.is_object()) {
           return absl::StrCat(name, " has an unknown key ", key);
         }
+        const std::string fault =
+            FaultOf(wanted, member, absl::StrCat(name, ".", key));
+        if (!fault.empty()) return fault;
       }
       return "";
     }

@@ -23,15 +23,18 @@ constexpr char kShow[] = "show --mesh x=2 --shape 4 --layout '[R]' ";
 TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
   const std::string plan = kPlan;
   const std::string layout = "layout --model gpt2-124m ";
+  const std::string simulate =
+      "simulate --model gpt2-124m --mesh dp=4 --tokens 64 ";
+  const std::string fsdp = simulate + "--strategy fsdp ";
   const struct {
     std::string arguments;
     const char* message;
   } cases[] = {
       {"",
-       "tessera: want a command, plan, show, check or layout, found "
+       "tessera: want a command, plan, show, check, layout or simulate, found "
        "none"},
       {"fly",
-       "tessera: want a command, plan, show, check or layout, found "
+       "tessera: want a command, plan, show, check, layout or simulate, found "
        "'fly'"},
       {"--fast", "found '--fast'"},
       {"plan", "tessera plan: --mesh is required"},
@@ -80,6 +83,51 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
        "tessera layout: --unit: want one of embed, layer, head, found 'tail'"},
       {layout + "--ranks 2 --svg /no/such/folder/a.svg",
        "tessera layout: /no/such/folder/a.svg: want a file to write"},
+      {"simulate --mesh dp=2 --tokens 1 --strategy fsdp",
+       "tessera simulate: --model is required"},
+      {"simulate --model gpt2-124m --tokens 1 --strategy fsdp",
+       "tessera simulate: --mesh is required"},
+      {"simulate --model gpt2-124m --mesh dp=2 --strategy fsdp",
+       "tessera simulate: --tokens is required"},
+      {"simulate --model gpt2-124m --mesh dp=4@8 --tokens 1 --strategy fsdp",
+       "tessera simulate: comm: a simulated world wants a mesh of the ranks "
+       "[0,4), found 'dp=4@8'"},
+      {simulate,
+       "tessera simulate: want --strategy or --placements, found neither"},
+      {simulate + "--strategy zero4",
+       "tessera simulate: --strategy: fsdp: unknown strategy 'zero4', want one "
+       "of ddp, zero1, "},
+      {fsdp + "--placements 'param=[R] grad=[P] optim=[R]'",
+       " excludes --placements"},
+      {simulate + "--placements 'param=[R]'",
+       "tessera simulate: --placements: fsdp: "},
+      {simulate + "--placements 'param=[S(0)] grad=[P] optim=[R]'",
+       "tessera simulate: --placements: dbuffer: want a placement: R, Flat or "
+       "P(op), found 'S(0)"},
+      {simulate + "--placements 'param=[R] grad=[P] optim=[R] lr=1'",
+       "tessera simulate: --placements: fsdp: "},
+      {simulate + "--placements 'param=[R] grad=[R] optim=[R]'",
+       "tessera simulate: fsdp: unit 'embed': fsdp: gradient placements [R] "},
+      {simulate + "--placements 'param=[R,R] grad=[P,P] optim=[R,R]'",
+       "tessera simulate: fsdp: unit 'embed': fsdp: parameter placements [R, "
+       "R] "
+       "have 2 entries"},
+      {fsdp + "--topology moon", "tessera simulate: --topology: "},
+      {fsdp + "--tokens 0", "tessera simulate: --tokens: "},
+      {fsdp + "--microbatches 0",
+       "tessera simulate: --microbatches: Value 0 not in range 1 to 50000"},
+      {fsdp + "--microbatches 50000",
+       "tessera simulate: simulate: model 'gpt2-124m' has 14 units, which "
+       "makes "
+       "more than 50000 forwards"},
+      {fsdp + "--tflops 0",
+       "tessera simulate: --tflops: want a number from 0.001 to "},
+      {fsdp + "--tflops nan", "found 'nan'"},
+      {fsdp + "--memory-bandwidth inf", "found 'inf'"},
+      {fsdp + "--active 101",
+       "tessera simulate: --active: want a number from 0 to 100, found '101'"},
+      {fsdp + "--trace /no/such/folder/a.json",
+       "tessera simulate: /no/such/folder/a.json: want a file to write"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.arguments);
@@ -96,7 +144,8 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
 }
 
 TEST(TesseraProgramTest, HelpHasExamplesThatWork) {
-  for (const char* command : {"", "plan ", "show ", "check ", "layout "}) {
+  for (const char* command :
+       {"", "plan ", "show ", "check ", "layout ", "simulate "}) {
     SCOPED_TRACE(command);
     const ProgramResult help = RunTessera(std::string(command) + "--help");
     EXPECT_EQ(help.exit_status, 0);

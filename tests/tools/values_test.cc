@@ -63,6 +63,29 @@ TEST(ValuesTest, ReadShapesWithAndWithoutBrackets) {
   }
 }
 
+TEST(ValuesTest, ReadStrategiesAndThePlacementsThatTheyStandFor) {
+  for (absl::string_view name : StrategyNames()) {
+    const UnitPlacements placements =
+        ParseStrategy(std::string(name), /*num_axes=*/2).value();
+    EXPECT_THAT(ParsePlacements(placements.ToString()),
+                IsOkAndHolds(placements));
+  }
+  EXPECT_THAT(ParsePlacements(" param=[R,Flat]grad=[P,Flat]  optim=[R,Flat] "),
+              IsOkAndHolds(*PlacementsFor("hsdp", 2)));
+  EXPECT_THAT(ParseStrategy("zero4", 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--strategy: fsdp: unknown strategy")));
+  for (const char* text :
+       {"", "param=[R]", "grad=[P] param=[R] optim=[R]",
+        "param=[R grad=[P] optim=[R]", "param=[R] grad=[P] optim=[R] lr=[1]",
+        "param=[S(0)] grad=[P] optim=[R]"}) {
+    EXPECT_THAT(ParsePlacements(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("--placements: ")))
+        << text;
+  }
+}
+
 TEST(ValuesTest, ReadTopologiesByNameAndFromFiles) {
   EXPECT_THAT(ParseTopology("unit"), IsOkAndHolds(Topology::Unit()));
   EXPECT_THAT(ParseTopology("moon"),

@@ -1,6 +1,5 @@
 #include "tools/tessera/layout_report.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -10,35 +9,16 @@
 #include "tessera/base/status_macros.h"
 #include "tools/models/model_layout.h"
 #include "tools/models/padding_rules.h"
+#include "tools/tessera/table.h"
 #include "tools/tessera/values.h"
 
 namespace tessera::tools {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-using Row = std::vector<std::string>;
 
 std::string TwoDigits(double percent) {
   return absl::StrFormat("%.2f", percent);
-}
-
-// The first column to the left, the others to the right.
-std::string Align(const std::vector<Row>& rows) {
-  std::vector<int> widths(rows[0].size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
-    }
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    absl::StrAppendFormat(&text, "%-*s", widths[0], row[0]);
-    for (size_t i = 1; i < row.size(); ++i) {
-      absl::StrAppendFormat(&text, "  %*s", widths[i], row[i]);
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  return text;
 }
 
 // The padding of others in % of the model: of the one that `member` points to.

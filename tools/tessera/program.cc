@@ -10,14 +10,15 @@
 #include "tools/tessera/layout_command.h"
 #include "tools/tessera/plan_command.h"
 #include "tools/tessera/show_command.h"
+#include "tools/tessera/simulate_command.h"
 
 namespace tessera::tools {
 namespace {
 
 constexpr char kAbout[] =
     "Plans how a tensor gets from one sharding to another, shows who holds "
-    "what,\nchecks that plans stay as they are, and tells how much padding the "
-    "flat buffers\nof a model have.";
+    "what,\nchecks that plans stay as they are, tells how much padding the "
+    "flat buffers\nof a model have, and what a training step costs.";
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -27,6 +28,8 @@ constexpr char kExamples[] =
     "  tessera show --mesh dp=2,tp=2 --shape 8,6 --layout \"[S(0), S(1)]\"\n"
     "  tessera check plans.json\n"
     "  tessera layout --model llama-3.1-8b --ranks 256 --granularity row\n"
+    "  tessera simulate --model llama-3.1-8b --mesh dp=256 --strategy fsdp "
+    "--tokens 8192\n"
     "`tessera COMMAND --help` says more.\n";
 
 constexpr char kPlanExamples[] =
@@ -78,6 +81,24 @@ constexpr char kLayoutExamples[] =
     "\\\n"
     "      --svg layer.svg --unit layer\n";
 
+constexpr char kSimulateExamples[] =
+    "One rank of the mesh runs its program on a simulated device: the runtime "
+    "as it is,\nand launches in place of the layers' mathematics, of 2 flops "
+    "per parameter\nand token forward and 4 backward. Every unit of the model "
+    "is gathered and\nreduced by itself.\n\n"
+    "Examples:\n"
+    "  tessera simulate --model llama-3.1-70b --mesh dp_outer=16,dp_inner=64 "
+    "\\\n"
+    "      --strategy hsdp --tokens 8192 --microbatches 4\n"
+    "  tessera simulate --model llama-3.1-405b --mesh "
+    "dp_outer=512,dp_inner=256 \\\n"
+    "      --placements \"param=[R,Flat] grad=[P,Flat] optim=[Flat,Flat]\" "
+    "\\\n"
+    "      --tokens 8192 --topology gb200-nvl72 --tflops 1000 --json\n"
+    "  tessera simulate --model mixtral-8x7b --mesh dp=128 --strategy zero3 "
+    "\\\n"
+    "      --tokens 4096 --active 28 --trace step.json\n";
+
 // What CLI11 complains about, in one line.
 std::string OneLine(std::string text) {
   text = text.substr(0, text.find_last_not_of('\n') + 1);
@@ -92,7 +113,8 @@ absl::Status Complaint(absl::string_view command, absl::string_view problem) {
 absl::Status NoCommand(int argc, const char* const* argv) {
   const std::string found = argc < 2 ? "none" : absl::StrCat("'", argv[1], "'");
   return Complaint(
-      "", absl::StrCat("want a command, plan, show, check or layout, found ",
+      "", absl::StrCat("want a command, plan, show, check, layout or simulate, "
+                       "found ",
                        found));
 }
 
@@ -127,6 +149,12 @@ absl::StatusOr<Outcome> RunTool(int argc, const char* const* argv) {
   layout_app->footer(kLayoutExamples);
   layout.AddFlags(*layout_app);
 
+  SimulateCommand simulate;
+  CLI::App* const simulate_app = app.add_subcommand(
+      "simulate", "Print what a training step costs one of many ranks");
+  simulate_app->footer(kSimulateExamples);
+  simulate.AddFlags(*simulate_app);
+
   const auto command = [&]() -> std::string {
     const std::vector<CLI::App*> parsed = app.get_subcommands();
     return parsed.empty() ? "" : parsed[0]->get_name();
@@ -142,7 +170,9 @@ absl::StatusOr<Outcome> RunTool(int argc, const char* const* argv) {
   const absl::StatusOr<Outcome> outcome = command() == "plan"    ? plan.Run()
                                           : command() == "show"  ? show.Run()
                                           : command() == "check" ? check.Run()
-                                                                 : layout.Run();
+                                          : command() == "layout"
+                                              ? layout.Run()
+                                              : simulate.Run();
   if (outcome.ok()) return outcome;
   return Complaint(command(), OneLine(std::string(outcome.status().message())));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "tessera/dbuffer/granularity.h"
+#include "tessera/fsdp/placements.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/tensor/tensor_meta.h"
@@ -33,6 +34,12 @@ absl::StatusOr<Layout> ParseLayout(const std::string& flag,
                                    const std::string& placements,
                                    const TensorMeta& meta,
                                    const DeviceMesh& mesh);
+
+// --strategy: one of StrategyNames, for so many mesh axes.
+absl::StatusOr<UnitPlacements> ParseStrategy(const std::string& text,
+                                             int num_axes);
+// --placements: as UnitPlacements::ToString writes them.
+absl::StatusOr<UnitPlacements> ParsePlacements(const std::string& text);
 
 // --topology: the name of a preset, or a file of Topology::ToJson, whose name
 // ends with ".json". ERRORS: also NotFound.

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -48,30 +47,6 @@ constexpr Unit kUnits[] = {{"KiB", int64_t{1} << 10},
                            {"MiB", int64_t{1} << 20},
                            {"GiB", int64_t{1} << 30},
                            {"TiB", int64_t{1} << 40}};
-
-// Takes "key=[...]" off the front of the text.
-absl::StatusOr<BufferPlacements> ConsumeList(absl::string_view key,
-                                             absl::string_view& text) {
-  absl::string_view rest = absl::StripLeadingAsciiWhitespace(text);
-  const size_t end = rest.find(']');
-  if (!absl::StartsWith(rest, key) || end == absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fsdp: want ", key, "[...], found '", rest, "'"));
-  }
-  text = rest.substr(end + 1);
-  return ParseBufferPlacements(rest.substr(key.size(), end + 1 - key.size()));
-}
-
-absl::StatusOr<UnitPlacements> ParseUnitPlacements(absl::string_view text) {
-  UnitPlacements placements;
-  TESSERA_ASSIGN_OR_RETURN(placements.parameter, ConsumeList("param=", text));
-  TESSERA_ASSIGN_OR_RETURN(placements.gradient, ConsumeList("grad=", text));
-  TESSERA_ASSIGN_OR_RETURN(placements.optimizer, ConsumeList("optim=", text));
-  text = absl::StripAsciiWhitespace(text);
-  if (text.empty()) return placements;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "fsdp: want nothing behind optim=[...], found '", text, "'"));
-}
 
 }  // namespace
 

@@ -147,9 +147,7 @@ absl::Status DBuffer::CheckLikeTarget(const DBuffer& target) const {
 
 absl::Status DBuffer::CheckFits(absl::Span<const BufferPlacement> placements,
                                 Interval range) const {
-  if (Intersect(range, capacity()) == range || range.empty()) {
-    return absl::OkStatus();
-  }
+  if (Intersect(range, capacity()) == range) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "dbuffer: ", BufferPlacementsToString(placements), " on rank ", rank(),
       " wants ", range.ToString(), " of the flat layout, found memory for ",
@@ -176,11 +174,18 @@ absl::Status DBuffer::CopyTo(DBuffer& target, CommSet& comms,
                      ", found ", DTypeName(target.dtype())));
   }
   TESSERA_RETURN_IF_ERROR(CheckRank(comms, rank()));
-  // What the target is already keeps it from what it becomes.
-  const BufferPlacements wanted = target.state_->placements;
-  target.state_->placements = state_->placements;
-  target.state_->range = state_->range;
-  return internal::Convert(local(), wanted, comms, stream, *target.state_);
+  // On the way the target is what the content is; in the end, and after an
+  // error, what it was.
+  internal::DBufferState& at = *target.state_;
+  const BufferPlacements wanted = at.placements;
+  const Interval range = at.range;
+  at.placements = state_->placements;
+  at.range = state_->range;
+  const absl::Status status =
+      internal::Convert(local(), wanted, comms, stream, at);
+  at.placements = wanted;
+  at.range = range;
+  return status;
 }
 
 absl::StatusOr<DBuffer> DBuffer::Copy(BufferPlacements target,

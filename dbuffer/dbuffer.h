@@ -113,7 +113,8 @@ class DBuffer {
   // this buffer stays as it is. Same group, dtype and rank; the memories do
   // not overlap. The first collective sends straight from one memory into the
   // other; where there is none, what both hold is copied.
-  // Order, COLLECTIVE and ERRORS as ConvertTo.
+  // Order, COLLECTIVE and ERRORS as ConvertTo; it is the target's content that
+  // an error may cost.
   // COST: where two or more axes go from P to Flat and the target has no room
   // for what the first one leaves, that much memory of the stream's device,
   // under the tag "workspace"; ResourceExhausted where there is none.

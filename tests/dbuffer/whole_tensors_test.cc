@@ -17,22 +17,19 @@
 #include "tessera/dbuffer/dbuffer.h"
 #include "tessera/redistribute/execute_many.h"
 #include "tessera/redistribute/plan_many.h"
+#include "tests/dbuffer/hsdp_buffers.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::GroupPtr;
+using ::tessera::testing::Parse;
 using ::tessera::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-using GroupPtr = std::shared_ptr<const BufferGroup>;
-
-BufferPlacements Parse(absl::string_view text) {
-  return ParseBufferPlacements(text).value();
-}
 
 // The least maximum that any assignment has: all are tried.
 int64_t LeastMaximum(absl::Span<const int64_t> sizes,

@@ -11,20 +11,18 @@
 namespace tessera {
 namespace {
 
-// `stretch` of a box of this shape as rows of it, or flat where it is not
+// What is held of a box of this shape as rows of it, or flat where that is not
 // whole rows.
 TensorView WithRows(const TensorView& flat, const Shape& box, Interval held) {
   Dims extents(box.extents().begin(), box.extents().end());
-  if (extents.empty()) {
-    return held.empty() ? flat
-                        : TensorView(flat.data(), *TensorMeta::Create(
-                                                      flat.dtype(), extents));
+  const int64_t row = Granularity::Row().ElementsOf(box);
+  if (extents.empty() ? held.empty()
+                      : held.begin % row != 0 || held.end % row != 0) {
+    return flat;
   }
-  int64_t row = 1;
-  for (size_t dim = 1; dim < extents.size(); ++dim) row *= extents[dim];
-  if (row == 0 || held.begin % row != 0 || held.end % row != 0) return flat;
-  extents[0] = held.size() / row;
-  return TensorView(flat.data(), *TensorMeta::Create(flat.dtype(), extents));
+  if (!extents.empty()) extents[0] = held.size() / row;
+  return TensorView(flat.data(),
+                    TensorMeta::Create(flat.dtype(), extents).value());
 }
 
 }  // namespace

@@ -26,18 +26,14 @@ absl::Status TooLarge(const FlatLayout::Tensor& tensor, int64_t ranks) {
                    tensor.name, "' ", tensor.shape.ToString(), " on"));
 }
 
-// In units of kTensorAlignBytes, of `align` elements.
+// In units of kTensorAlignBytes, of `align` elements: tensors and parts begin
+// at multiples of it, so that what lies between is a multiple, too.
 internal::PackedTensor ToPack(const FlatLayout::Tensor& tensor, int64_t align) {
   const int64_t granule = tensor.granularity.ElementsOf(tensor.shape);
-  // Tensors and parts begin at multiples of `align`, so that what lies between
-  // is a multiple of it as well.
-  const int64_t cut =
-      SaturatingMul(granule / std::gcd(granule, align), align) / align;
   const int64_t size = CeilDiv(tensor.shape.num_elements(), align);
-  return {.size = size,
-          .granule = granule == tensor.shape.num_elements()
-                         ? size
-                         : std::min(cut, size)};
+  // The least common multiple of `granule` and `align`, in these units.
+  const int64_t cut = granule / std::gcd(granule, align);
+  return {.size = size, .granule = std::min(cut, size)};
 }
 
 }  // namespace

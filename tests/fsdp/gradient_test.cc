@@ -234,15 +234,8 @@ std::vector<std::string> TrainedBytes(const ToyRun& run) {
       [&](LocalRank& rank) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(auto toy,
                                  ToyRank::Create(run, rank.comms, rank.stream));
-        SgdOptimizer optimizer(toy->context(), run.learning_rate);
         for (int step = 0; step < run.steps; ++step) {
-          for (int m = 0; m < run.microbatches; ++m) {
-            TESSERA_RETURN_IF_ERROR(toy->Forward(expected.weights[step]));
-            TESSERA_RETURN_IF_ERROR(
-                toy->Backward(step, m, m + 1 == run.microbatches));
-          }
-          TESSERA_RETURN_IF_ERROR(optimizer.Step());
-          TESSERA_RETURN_IF_ERROR(toy->context().ZeroGradients(run.zero_grad));
+          TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[step]));
         }
         bytes[rank.rank] =
             WeightBytes(*toy, static_cast<int>(run.units.size()));

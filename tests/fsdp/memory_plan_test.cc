@@ -69,19 +69,6 @@ TEST(MemoryPlanTest, CountsModelWeightsOnlyWhereTheyAreBuffersOfTheirOwn) {
   EXPECT_EQ(group.UnreducedGradBytes(), 0);
 }
 
-// One step of a rank: the first microbatch apart, so that a main gradient
-// exists before the last.
-absl::Status TrainStep(const ToyRun& run, ToyRank& toy, int step,
-                       const ToyValues& weights) {
-  for (int m = 0; m < run.microbatches; ++m) {
-    TESSERA_RETURN_IF_ERROR(toy.Forward(weights));
-    TESSERA_RETURN_IF_ERROR(toy.Backward(step, m, m + 1 == run.microbatches));
-  }
-  SgdOptimizer optimizer(toy.context(), run.learning_rate);
-  TESSERA_RETURN_IF_ERROR(optimizer.Step());
-  return toy.context().ZeroGradients(run.zero_grad);
-}
-
 // What the allocator of every rank counts, by tag and in all, is the formula to
 // the byte, and nothing is allocated once main gradients exist.
 void ExpectPlannedMemory(const ToyRun& run) {
@@ -95,8 +82,7 @@ void ExpectPlannedMemory(const ToyRun& run) {
         int64_t allocations = 0;
         int64_t system_allocations = 0;
         for (int step = 0; step < run.steps; ++step) {
-          TESSERA_RETURN_IF_ERROR(
-              TrainStep(run, *toy, step, expected.weights[step]));
+          TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[step]));
           const int64_t now = rank.device.memory().total.allocations;
           if (run.zero_grad == ZeroGrad::kFill && step > 0) {
             EXPECT_EQ(now, allocations);
@@ -201,8 +187,7 @@ TEST(MemoryPlanTest, StaysFlatOverAThousandSteps) {
         MemoryReport early;
         size_t early_heap = 0;
         for (int step = 0; step < 1000; ++step) {
-          TESSERA_RETURN_IF_ERROR(
-              TrainStep(run, *toy, step, expected.weights[0]));
+          TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[0]));
           if (step != 99 && step != 999) continue;
           // All ranks are at rest while the heap, which they share, is read.
           TESSERA_RETURN_IF_ERROR(

@@ -40,15 +40,8 @@ absl::StatusOr<Counts> Train(const ToyRun& run, const ToyHistory& expected,
                              CommSet& comms, Stream& stream) {
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<ToyRank> toy,
                            ToyRank::Create(run, comms, stream));
-  SgdOptimizer optimizer(toy->context(), run.learning_rate);
   for (int step = 0; step < run.steps; ++step) {
-    for (int m = 0; m < run.microbatches; ++m) {
-      TESSERA_RETURN_IF_ERROR(toy->Forward(expected.weights[step]));
-      TESSERA_RETURN_IF_ERROR(
-          toy->Backward(step, m, m + 1 == run.microbatches));
-    }
-    TESSERA_RETURN_IF_ERROR(optimizer.Step());
-    TESSERA_RETURN_IF_ERROR(toy->context().ZeroGradients(run.zero_grad));
+    TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[step]));
   }
   TESSERA_RETURN_IF_ERROR(toy->context().Synchronize());
   return Counts{comms.log().counters(), stream.device().memory()};

@@ -529,6 +529,16 @@ absl::Status ToyRank::CheckPiece(const ShardedTensor& tensor,
   return absl::OkStatus();
 }
 
+absl::Status ToyRank::TrainStep(int step, const ToyValues& expected_weights) {
+  for (int m = 0; m < run_.microbatches; ++m) {
+    TESSERA_RETURN_IF_ERROR(Forward(expected_weights));
+    TESSERA_RETURN_IF_ERROR(Backward(step, m, m + 1 == run_.microbatches));
+  }
+  SgdOptimizer optimizer(*context_, run_.learning_rate);
+  TESSERA_RETURN_IF_ERROR(optimizer.Step());
+  return context_->ZeroGradients(run_.zero_grad);
+}
+
 absl::Status ToyRank::CheckGradients(const ToyValues& expected) {
   for (size_t u = 0; u < units_.size(); ++u) {
     for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {

@@ -111,6 +111,10 @@ class ToyRank {
   absl::Status Backward(int step, int microbatch,
                         std::optional<bool> is_last = std::nullopt);
 
+  // One step: all microbatches from weights that are `expected_weights`, SGD,
+  // zeroing.
+  absl::Status TrainStep(int step, const ToyValues& expected_weights);
+
   // Fails where this rank's piece of a main gradient (weight) differs from the
   // expected whole in any bit.
   absl::Status CheckGradients(const ToyValues& expected);

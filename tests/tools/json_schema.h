@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -121,6 +122,25 @@ class JsonSchema {
 
   const Json root_;
 };
+
+// Of `keys`, JSON pointers into `right`, those that the schema does not mind:
+// it accepts `right` without one, or with -1 there.
+inline std::vector<std::string> UncheckedKeys(
+    const JsonSchema& schema, const nlohmann::json& right,
+    const std::vector<std::string>& keys) {
+  std::vector<std::string> unchecked;
+  for (const std::string& key : keys) {
+    const nlohmann::json::json_pointer pointer(key);
+    nlohmann::json missing = right;
+    missing.at(pointer.parent_pointer()).erase(pointer.back());
+    nlohmann::json another = right;
+    another.at(pointer) = -1;
+    if (schema.FaultOf(missing).empty() || schema.FaultOf(another).empty()) {
+      unchecked.push_back(key);
+    }
+  }
+  return unchecked;
+}
 
 }  // namespace tessera::testing
 

@@ -113,16 +113,10 @@ TEST(PlanCommandTest, TheSchemaRejectsOtherDocuments) {
   const JsonSchema schema = PlanSchema();
   const Json right = Json::parse(PlanToJson(ExamplePlan()));
   EXPECT_EQ(schema.FaultOf(right), "");
-  for (const char* key : {"/mesh", "/steps", "/fingerprint", "/peak_bytes",
-                          "/steps/0/bytes_sent", "/steps/0/kind"}) {
-    const Json::json_pointer pointer(key);
-    Json missing = right;
-    missing.at(pointer.parent_pointer()).erase(pointer.back());
-    EXPECT_NE(schema.FaultOf(missing), "") << key;
-    Json another = right;
-    another[pointer] = -1;
-    EXPECT_NE(schema.FaultOf(another), "") << key;
-  }
+  EXPECT_THAT(UncheckedKeys(schema, right,
+                            {"/mesh", "/steps", "/fingerprint", "/peak_bytes",
+                             "/steps/0/bytes_sent", "/steps/0/kind"}),
+              ::testing::IsEmpty());
   Json unknown = right;
   unknown["steps"][1]["colour"] = "red";
   EXPECT_NE(schema.FaultOf(unknown), "");

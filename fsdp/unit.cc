@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/fsdp/parameter_group.h"
@@ -131,6 +132,40 @@ absl::Status Unit::Prepare() {
   return absl::OkStatus();
 }
 
+absl::Status Unit::SetPrefetch(absl::Span<Unit* const> next,
+                               PrefetchList& list) {
+  const auto refuse = [this](absl::StatusCode code, absl::string_view why) {
+    return absl::Status(
+        code, absl::StrCat("fsdp: unit '", name_, "' prefetch list: ", why));
+  };
+  if (runtime_.prepare_called) {
+    return refuse(absl::StatusCode::kFailedPrecondition,
+                  "set after Context::Prepare");
+  }
+  std::vector<int> units;
+  for (const Unit* unit : next) {
+    if (unit == nullptr || &unit->runtime_ != &runtime_) {
+      return refuse(absl::StatusCode::kInvalidArgument,
+                    "found a unit that is null or of another context");
+    }
+    if (unit == this) {
+      return refuse(absl::StatusCode::kInvalidArgument,
+                    "found the unit itself, want others");
+    }
+    units.push_back(unit->index_);
+  }
+  list = std::move(units);
+  return absl::OkStatus();
+}
+
+absl::Status Unit::SetForwardPrefetch(absl::Span<Unit* const> next) {
+  return SetPrefetch(next, forward_prefetch_);
+}
+
+absl::Status Unit::SetBackwardPrefetch(absl::Span<Unit* const> next) {
+  return SetPrefetch(next, backward_prefetch_);
+}
+
 // Hooks.
 
 void Unit::BeforeForward(ForwardKind kind) {
@@ -178,7 +213,7 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
   in_forward_ = true;
   forward_kind_ = kind;
   runtime_.backward_order.EndPass();
-  return Prefetch(runtime_.forward_order.Begin(index_));
+  return Prefetch(forward_prefetch_, runtime_.forward_order);
 }
 
 absl::Status Unit::DoAfterForward() {
@@ -206,7 +241,7 @@ absl::Status Unit::DoBeforeBackward() {
   TESSERA_RETURN_IF_ERROR(OpenGradients());
   in_backward_ = true;
   runtime_.forward_order.EndPass();
-  return Prefetch(runtime_.backward_order.Begin(index_));
+  return Prefetch(backward_prefetch_, runtime_.backward_order);
 }
 
 absl::Status Unit::DoAfterBackward(bool is_last) {
@@ -237,31 +272,46 @@ absl::Status Unit::Refresh() {
 }
 
 absl::Status Unit::UseWeights() {
+  runtime_.expected.clear();  // this one goes first
   TESSERA_RETURN_IF_ERROR(Gather());
   awaited_ = true;
   return weight_slot_ == nullptr ? absl::OkStatus()
                                  : runtime_.compute.Wait(weights_gathered_);
 }
 
-absl::Status Unit::Prefetch(int next) {
-  if (next < 0) return absl::OkStatus();
-  Unit& unit = *runtime_.units[next];
-  if (unit.gathered_) return absl::OkStatus();
-  unit.MakeRoom();
-  if (!runtime_.weight_slots.HasFree(unit.depth_, unit.index_)) {
-    return absl::OkStatus();
+absl::Status Unit::Prefetch(const PrefetchList& given,
+                            internal::GatherOrder& order) {
+  order.Begin(index_);
+  auto& expected = runtime_.expected;
+  if (given.has_value()) {
+    expected.assign(given->begin(), given->end());
+  } else {
+    const size_t most = runtime_.options.overlap.prefetch;
+    for (int next = order.Next(index_); next >= 0 && expected.size() < most;
+         next = order.Next(next)) {
+      expected.push_back(next);
+    }
   }
-  return unit.Gather();
+  for (int next : expected) {
+    Unit& unit = *runtime_.units[next];
+    if (unit.gathered_ || unit.memory_.UnshardedWeightBytes() == 0) continue;
+    unit.MakeRoom();
+    if (!runtime_.weight_slots.HasFree(next)) continue;
+    TESSERA_RETURN_IF_ERROR(unit.Gather());
+  }
+  return absl::OkStatus();
 }
 
 // Frees a slot for this unit, where none is, by giving up weights that were
-// gathered for a unit that did not come.
+// gathered for a unit that did not come and is not expected any more.
 void Unit::MakeRoom() {
-  if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  internal::SlotPool& slots = runtime_.weight_slots;
   for (const auto& unit : runtime_.units) {
-    if (unit->depth_ != depth_ || unit->awaited_ || !unit->gathered_) continue;
+    if (slots.HasFree(index_)) return;
+    if (unit->awaited_ || unit->weight_slot_ == nullptr) continue;
+    if (!slots.MayUse(index_, *unit->weight_slot_)) continue;
+    if (absl::c_linear_search(runtime_.expected, unit->index_)) continue;
     unit->ReleaseGathered();
-    if (runtime_.weight_slots.HasFree(depth_, index_)) return;
   }
 }
 
@@ -272,8 +322,8 @@ absl::Status Unit::Gather() {
   std::byte* memory = nullptr;
   if (memory_.UnshardedWeightBytes() > 0) {
     MakeRoom();
-    TESSERA_ASSIGN_OR_RETURN(
-        weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
+    TESSERA_ASSIGN_OR_RETURN(weight_slot_,
+                             runtime_.weight_slots.Acquire(index_, gather));
     memory = static_cast<std::byte*>(weight_slot_->memory.data());
     TESSERA_RETURN_IF_ERROR(gather.Wait(weights_ready_));
   }
@@ -317,9 +367,8 @@ void Unit::ReleaseGathered() {
 absl::Status Unit::OpenGradients() {
   std::byte* memory = nullptr;
   if (memory_.UnreducedGradBytes() > 0) {
-    TESSERA_ASSIGN_OR_RETURN(
-        gradient_slot_,
-        runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));
+    TESSERA_ASSIGN_OR_RETURN(gradient_slot_, runtime_.gradient_slots.Acquire(
+                                                 index_, runtime_.compute));
     memory = static_cast<std::byte*>(gradient_slot_->memory.data());
   }
   for (auto& group : groups_) {

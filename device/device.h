@@ -25,10 +25,14 @@ class Device {
   // "cpu", "cuda:0", ...
   virtual std::string name() const = 0;
 
-  // `bytes` of uninitialised memory, aligned to 128 bytes; 0 is legal.
-  // ERRORS: ResourceExhausted, with what was asked for, what is in use and the
-  // limit; InvalidArgument for negative bytes.
-  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view tag);
+  // `bytes` of uninitialised memory, aligned to 128 bytes; 0 is legal. It may
+  // be used on any stream; with `first_use`, on that one and behind it: then it
+  // may be memory that was freed in the order of a stream which has not come
+  // there yet (Buffer::ResetAfter), and `first_use` waits for that. ERRORS:
+  // ResourceExhausted, with what was asked for, what is in use and the limit;
+  // InvalidArgument for negative bytes.
+  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view tag,
+                                  Stream* first_use = nullptr);
 
   // A stream of this device. Names appear in errors and traces.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(
@@ -50,8 +54,10 @@ class Device {
  private:
   friend class Buffer;
 
-  // Null where there is no memory. REQUIRES: bytes > 0.
-  virtual void* DoAllocate(int64_t bytes, absl::string_view tag) = 0;
+  // Null where there is no memory; `first_use` is null where nothing is said.
+  // REQUIRES: bytes > 0.
+  virtual void* DoAllocate(int64_t bytes, absl::string_view tag,
+                           Stream* first_use) = 0;
   // Frees at once, or in the order of `after` where it is not null.
   virtual void DoFree(void* data, int64_t bytes, absl::string_view tag,
                       Stream* after) = 0;

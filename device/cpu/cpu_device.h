@@ -10,8 +10,9 @@
 
 namespace tessera {
 namespace internal {
+class FreedBlocks;
 class MemoryPool;
-}
+}  // namespace internal
 
 // Who runs what a CPU stream is given.
 enum class CpuStreams {
@@ -25,7 +26,9 @@ enum class CpuStreams {
 // The host's memory and processor as a device. Several may exist in one
 // process, one per rank, each with accounts of its own. Freed memory is kept
 // for the next allocation of the same size, but never more of it than is in use
-// where the system is asked for more. Thread-safe.
+// where the system is asked for more. Where sizes repeat from step to step and
+// allocations name their first stream, no more is asked for than the accounts
+// show. Thread-safe.
 class CpuDevice final : public Device {
  public:
   struct Options {
@@ -51,13 +54,15 @@ class CpuDevice final : public Device {
   int64_t system_allocations() const;
 
  private:
-  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag,
+                   Stream* first_use) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
               Stream* after) override;
 
   const Options options_;
   const std::unique_ptr<Kernels> kernels_;
   const std::unique_ptr<internal::MemoryPool> pool_;
+  const std::unique_ptr<internal::FreedBlocks> freed_;
   HostAllocator& allocator_;  // the pool or the caller's
 };
 

@@ -79,7 +79,7 @@ SimTrace SimDevice::trace() const { return timeline_->trace(); }
 
 void SimDevice::ClearTrace() { timeline_->Clear(); }
 
-void* SimDevice::DoAllocate(int64_t bytes, absl::string_view tag) {
+void* SimDevice::DoAllocate(int64_t bytes, absl::string_view tag, Stream*) {
   int64_t address = 0;
   {
     MutexLock lock(mutex_);

@@ -76,7 +76,8 @@ class SimDevice final : public Device {
   void ClearTrace();
 
  private:
-  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag,
+                   Stream* first_use) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
               Stream* after) override;
 

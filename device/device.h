@@ -10,6 +10,7 @@
 #include "tessera/device/kernels.h"
 #include "tessera/device/memory.h"
 #include "tessera/device/stream.h"
+#include "tessera/device/trace.h"
 
 namespace tessera {
 
@@ -45,6 +46,13 @@ class Device {
 
   // Nanoseconds since some fixed point; real or simulated.
   virtual int64_t NowNanos() const = 0;
+
+  // What the streams did since the device was made, or since the last
+  // ClearTrace; empty where the device does not record it.
+  virtual Trace trace() const { return {}; }
+  // Begins a new trace now. What was enqueued before is not in it, even where
+  // it still runs: synchronize streams first.
+  virtual void ClearTrace() {}
 
  protected:
   // Allocations that would raise the total above `memory_limit_bytes` fail.

@@ -259,6 +259,7 @@ absl::Status Context::Step(
   bool any_gradient = false;
   for (const auto& unit : units()) {
     const auto step_unit = [&]() -> absl::Status {
+      const StreamRange range(runtime_->compute, "step", unit->name());
       TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
       bool updated = false;
       for (const auto& group : unit->groups_) {

@@ -200,6 +200,7 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
   }
   if (in_backward_) {
     in_recompute_ = true;
+    runtime_.compute.BeginRange("recompute", name_);
     return absl::OkStatus();
   }
   if (kind == ForwardKind::kTraining && parent_ != nullptr &&
@@ -210,6 +211,7 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
                                    "' is in a forward for inference"));
   }
   TESSERA_RETURN_IF_ERROR(UseWeights());
+  runtime_.compute.BeginRange("forward", name_);
   in_forward_ = true;
   forward_kind_ = kind;
   runtime_.backward_order.EndPass();
@@ -219,11 +221,13 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
 absl::Status Unit::DoAfterForward() {
   if (in_recompute_) {
     in_recompute_ = false;
+    runtime_.compute.EndRange();
     return absl::OkStatus();
   }
   if (!in_forward_) return OutOfOrder("no forward is open");
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
   in_forward_ = false;
+  runtime_.compute.EndRange();
   if (forward_kind_ == ForwardKind::kTraining) ++outstanding_;
   if (ReleasesGathered()) ReleaseGathered();
   return absl::OkStatus();
@@ -238,6 +242,7 @@ absl::Status Unit::DoBeforeBackward() {
         absl::StrCat("its parent '", parent_->name(), "' is not in backward"));
   }
   TESSERA_RETURN_IF_ERROR(UseWeights());
+  runtime_.compute.BeginRange("backward", name_);
   TESSERA_RETURN_IF_ERROR(OpenGradients());
   in_backward_ = true;
   runtime_.forward_order.EndPass();
@@ -250,6 +255,7 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
   TESSERA_RETURN_IF_ERROR(CheckNoneMissing());
   TESSERA_RETURN_IF_ERROR(ReduceGradients());
+  runtime_.compute.EndRange();
   in_backward_ = false;
   --outstanding_;
   last_seen_ = last_seen_ || is_last;
@@ -262,6 +268,7 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
 // What hooks do.
 
 absl::Status Unit::Refresh() {
+  const StreamRange range(runtime_.compute, "refresh", name_);
   for (auto& group : groups_) {
     TESSERA_RETURN_IF_ERROR(
         group->RefreshModelWeight(runtime_.comms, runtime_.compute));
@@ -319,6 +326,7 @@ absl::Status Unit::Gather() {
   if (gathered_) return absl::OkStatus();
   if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
   Stream& gather = *runtime_.gather;
+  const StreamRange range(gather, "gather", name_);
   std::byte* memory = nullptr;
   if (memory_.UnshardedWeightBytes() > 0) {
     MakeRoom();
@@ -386,6 +394,7 @@ absl::Status Unit::ReduceGradients() {
     TESSERA_RETURN_IF_ERROR(group->FillUnaskedGradients(runtime_.compute));
   }
   Stream& reduce = *runtime_.reduce;
+  const StreamRange range(reduce, "reduce", name_);
   TESSERA_RETURN_IF_ERROR(reduce.Wait(runtime_.compute.Record()));
   TESSERA_RETURN_IF_ERROR(reduce.Wait(gradients_ready_));
   for (auto& group : groups_) {
@@ -402,6 +411,7 @@ absl::Status Unit::ReduceGradients() {
 
 absl::Status Unit::Finalize() {
   Stream& finalize = *runtime_.finalize;
+  const StreamRange range(finalize, "finalize", name_);
   TESSERA_RETURN_IF_ERROR(finalize.Wait(gradients_ready_));
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
@@ -412,6 +422,7 @@ absl::Status Unit::Finalize() {
 }
 
 absl::Status Unit::ZeroGradients(bool release) {
+  const StreamRange range(runtime_.compute, "zero", name_);
   TESSERA_RETURN_IF_ERROR(runtime_.compute.Wait(gradients_ready_));
   for (auto& group : groups_) {
     TESSERA_RETURN_IF_ERROR(group->ZeroGradient(release, runtime_.compute));

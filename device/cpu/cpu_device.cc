@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/device/cpu/cpu_stream.h"
+#include "tessera/device/cpu/cpu_tracer.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/cpu/freed_blocks.h"
 #include "tessera/device/cpu/memory_pool.h"
@@ -116,19 +117,29 @@ CpuDevice::CpuDevice(Options options)
       kernels_(std::make_unique<CpuKernels>()),
       pool_(std::make_unique<internal::MemoryPool>()),
       freed_(std::make_unique<internal::FreedBlocks>()),
+      tracer_(options.trace ? std::make_unique<internal::CpuTracer>()
+                            : nullptr),
       allocator_(options.allocator != nullptr ? *options.allocator : *pool_) {}
 
 CpuDevice::~CpuDevice() = default;
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::NewStream(
     absl::string_view name) {
-  return internal::NewCpuStream(options_.streams, *this, name);
+  return internal::NewCpuStream(options_.streams, *this, name, tracer_.get());
 }
 
 int64_t CpuDevice::NowNanos() const {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+Trace CpuDevice::trace() const {
+  return tracer_ == nullptr ? Trace() : tracer_->trace();
+}
+
+void CpuDevice::ClearTrace() {
+  if (tracer_ != nullptr) tracer_->Clear();
 }
 
 int64_t CpuDevice::system_allocations() const {

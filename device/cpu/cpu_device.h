@@ -10,6 +10,7 @@
 
 namespace tessera {
 namespace internal {
+class CpuTracer;
 class FreedBlocks;
 class MemoryPool;
 }  // namespace internal
@@ -37,6 +38,7 @@ class CpuDevice final : public Device {
     // The caller's, which outlives the device and keeps freed memory as it
     // likes; null: the system's.
     HostAllocator* allocator = nullptr;
+    bool trace = false;  // fills trace(), without memory
   };
 
   CpuDevice() : CpuDevice(Options{}) {}
@@ -48,6 +50,9 @@ class CpuDevice final : public Device {
       absl::string_view name) override;
   Kernels& kernels() override { return *kernels_; }
   int64_t NowNanos() const override;
+  // With times of NowNanos; of all devices of the process.
+  Trace trace() const override;
+  void ClearTrace() override;
 
   // How often the system was asked for memory so far; never, where there is a
   // caller's allocator.
@@ -63,6 +68,7 @@ class CpuDevice final : public Device {
   const std::unique_ptr<Kernels> kernels_;
   const std::unique_ptr<internal::MemoryPool> pool_;
   const std::unique_ptr<internal::FreedBlocks> freed_;
+  const std::unique_ptr<internal::CpuTracer> tracer_;  // null: no traces
   HostAllocator& allocator_;  // the pool or the caller's
 };
 

@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Stream>> SimDevice::NewStream(
 
 int64_t SimDevice::NowNanos() const { return timeline_->host_ps() / 1000; }
 
-SimTrace SimDevice::trace() const { return timeline_->trace(); }
+Trace SimDevice::trace() const { return timeline_->trace(); }
 
 void SimDevice::ClearTrace() { timeline_->Clear(); }
 

@@ -209,6 +209,10 @@ absl::Status RunSteps(const Options& options, const Text& text,
   const auto start = std::chrono::steady_clock::now();
   for (int step = 0; step < options.steps; ++step) {
     comms.log().Clear();
+    if (step + 1 == options.steps) {
+      TESSERA_RETURN_IF_ERROR(context.Synchronize());
+      comms.world().stream().device().ClearTrace();
+    }
     double loss = 0;
     for (int m = 0; m < options.microbatches; ++m) {
       const BatchId id = {.seed = options.seed,
@@ -269,6 +273,7 @@ absl::StatusOr<RankResult> TrainRank(const Options& options, const Text& text,
 
   result.communication = comms.log().counters();
   result.memory = compute.device().memory();
+  result.trace = compute.device().trace();
   result.units = context->unit_memory();
   return result;
 }
@@ -284,10 +289,14 @@ absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,
             TrainRank(options, text, observer, rank.comms, rank.stream));
         return absl::OkStatus();
       },
-      {.device = {.streams = options.streams}}));
+      {.device = {.streams = options.streams,
+                  .trace = !options.trace_path.empty()}}));
   TrainResult result;
-  for (RankResult& rank : ranks) {
-    result.memory.push_back(std::move(rank.memory));
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    result.memory.push_back(std::move(ranks[r].memory));
+    if (options.trace_path.empty()) continue;
+    result.traces.push_back(
+        {.rank = static_cast<int>(r), .trace = std::move(ranks[r].trace)});
   }
   result.losses = std::move(ranks[0].losses);
   result.seconds = ranks[0].seconds;

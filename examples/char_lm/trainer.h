@@ -12,6 +12,7 @@
 #include "tessera/comm/comm_set.h"
 #include "tessera/device/memory.h"
 #include "tessera/device/stream.h"
+#include "tessera/device/trace.h"
 #include "tessera/fsdp/memory_plan.h"
 
 namespace char_lm {
@@ -23,6 +24,7 @@ struct TrainResult {
   // Of rank 0 in the last step.
   tessera::CommLog::Counters communication;
   std::vector<tessera::MemoryReport> memory;  // per rank
+  std::vector<tessera::RankTrace> traces;     // per rank, where asked for
   std::vector<tessera::UnitMemory> units;     // the formula's arguments
 };
 
@@ -40,6 +42,7 @@ struct RankResult {
   double seconds = 0;
   tessera::CommLog::Counters communication;  // in the last step
   tessera::MemoryReport memory;
+  tessera::Trace trace;  // of the last step, where the device has one
   std::vector<tessera::UnitMemory> units;
 };
 

@@ -1,16 +1,13 @@
 #include "tessera/fsdp/context.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "tessera/base/stable_hash.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/fsdp/agreement.h"
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/parameter_group.h"
 #include "tessera/fsdp/runtime.h"
@@ -20,43 +17,6 @@ namespace {
 
 using internal::ParameterGroup;
 using internal::Runtime;
-
-// The first difference between texts, if any. `ranks` are the ranks of the
-// world they are from.
-absl::Status FirstDifference(absl::Span<const std::string> texts,
-                             absl::Span<const int> ranks) {
-  const std::vector<std::string> wanted = absl::StrSplit(texts[0], '\n');
-  for (size_t i = 1; i < texts.size(); ++i) {
-    if (texts[i] == texts[0]) continue;
-    const std::vector<std::string> found = absl::StrSplit(texts[i], '\n');
-    const auto [a, b] =
-        std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end());
-    const auto entry = [](auto it, auto end) {
-      return it == end || it->empty() ? std::string("nothing") : *it;
-    };
-    return absl::FailedPreconditionError(absl::StrCat(
-        "fsdp: ranks register different parameters: entry ", a - wanted.begin(),
-        " is ", entry(a, wanted.end()), " on rank ", ranks[0], " and ",
-        entry(b, found.end()), " on rank ", ranks[i]));
-  }
-  return absl::OkStatus();
-}
-
-// OK if all ranks of `everyone` give the same text. COLLECTIVE over them.
-absl::Status CompareRegistrations(Communicator& everyone,
-                                  absl::string_view text) {
-  const uint64_t hash = internal::StableHash(text);
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> hashes,
-      everyone.HostAllGather(absl::StrCat(absl::Hex(hash))));
-  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) {
-    return absl::OkStatus();
-  }
-  // Only now: those of all ranks together are large.
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                           everyone.HostAllGather(text));
-  return FirstDifference(texts, everyone.members());
-}
 
 absl::string_view ReleaseName(ReleaseWeights release) {
   switch (release) {
@@ -161,7 +121,9 @@ absl::Status Context::DoPrepare() {
   std::iota(all_axes.begin(), all_axes.end(), 0);
   TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
                            runtime.comms.Get(mesh, all_axes, runtime.compute));
-  TESSERA_RETURN_IF_ERROR(CompareRegistrations(*everyone, RegistrationText()));
+  TESSERA_RETURN_IF_ERROR(internal::CompareEntries(
+      *everyone, "fsdp: ranks register different parameters",
+      RegistrationText()));
 
   for (Stream* stream : {&runtime.compute, runtime.gather.get(),
                          runtime.reduce.get(), runtime.finalize.get()}) {

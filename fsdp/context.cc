@@ -30,6 +30,20 @@ absl::string_view ReleaseName(ReleaseWeights release) {
   return "";
 }
 
+// What an optimizer sees of a unit's group.
+OptimizerShard ShardOf(const Unit& unit, int index,
+                       const ParameterGroup& group) {
+  const bool is_final =
+      group.gradient_state() == ParameterGroup::GradientState::kFinal;
+  return {.unit = unit,
+          .group = index,
+          .weight = group.FlatMainWeight(),
+          .gradient = is_final ? group.FlatMainGradient()
+                               : TensorView::Flat(
+                                     nullptr, group.memory().accumulation, 0),
+          .pieces = group.ShardPieces()};
+}
+
 }  // namespace
 
 // Microbatch.
@@ -198,17 +212,16 @@ absl::Status Context::Step(
     const auto step_unit = [&]() -> absl::Status {
       TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
       bool updated = false;
-      for (const auto& group : unit->groups_) {
+      for (size_t g = 0; g < unit->groups_.size(); ++g) {
+        ParameterGroup* const group = unit->groups_[g].get();
         if (group->gradient_state() != ParameterGroup::GradientState::kFinal) {
           continue;
         }
         updated = true;
         unit->ReleaseGathered();  // what is kept will be old
         group->MainWeightChanges();
-        TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
-                                        .weight = group->FlatMainWeight(),
-                                        .gradient = group->FlatMainGradient()},
-                                       runtime_->compute));
+        TESSERA_RETURN_IF_ERROR(update(
+            ShardOf(*unit, static_cast<int>(g), *group), runtime_->compute));
       }
       any_gradient = any_gradient || updated;
       return updated ? unit->Refresh() : absl::OkStatus();
@@ -221,6 +234,21 @@ absl::Status Context::Step(
   if (any_gradient) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "fsdp: Step: no unit has a gradient since the last zeroing");
+}
+
+absl::StatusOr<std::vector<OptimizerShard>> Context::optimizer_shards() const {
+  TESSERA_RETURN_IF_ERROR(status());
+  if (!runtime_->prepared) {
+    return absl::FailedPreconditionError("fsdp: the context is not prepared");
+  }
+  std::vector<OptimizerShard> shards;
+  for (const auto& unit : units()) {
+    for (size_t g = 0; g < unit->groups_.size(); ++g) {
+      if (!unit->groups_[g]->requires_grad()) continue;
+      shards.push_back(ShardOf(*unit, static_cast<int>(g), *unit->groups_[g]));
+    }
+  }
+  return shards;
 }
 
 absl::Status Context::ZeroGradients(ZeroGrad how) {
@@ -252,6 +280,8 @@ absl::Status Context::Synchronize() {
 absl::Span<const std::unique_ptr<Unit>> Context::units() const {
   return runtime_->units;
 }
+
+Stream& Context::compute() const { return runtime_->compute; }
 
 std::vector<UnitMemory> Context::unit_memory() const {
   std::vector<UnitMemory> memory;

@@ -49,6 +49,16 @@ bool IsWide(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64;
 }
 
+// OK for a number that is added to, and what it is about.
+absl::Status CheckSum(absl::string_view kernel, const TensorView& sum,
+                      const TensorView& x) {
+  if (sum.dtype() != DType::kF64 || sum.num_elements() != 1 ||
+      !IsWide(x.dtype())) {
+    return Misfit(kernel, "one f64 dst and an f32 or f64 src", sum, x);
+  }
+  return CheckContiguous(kernel, x);
+}
+
 // OK for a weight with its gradient.
 absl::Status CheckUpdate(absl::string_view kernel, const TensorView& weight,
                          const TensorView& gradient) {
@@ -214,6 +224,32 @@ absl::Status Kernels::AdamW(Stream& stream, const TensorView& weight,
        .bytes = 6 * weight.num_bytes() + gradient.num_bytes(),
        .flops = kAdamWFlops * weight.num_elements()},
       AdamWBody(stream, weight, gradient, first_moment, second_moment, update));
+}
+
+absl::Status Kernels::AddSquares(Stream& stream, const TensorView& sum,
+                                 const TensorView& x) {
+  TESSERA_RETURN_IF_ERROR(CheckSum("add_squares", sum, x));
+  const MemoryRange reads[] = {sum, x};
+  const MemoryRange writes[] = {sum};
+  return stream.Launch({.name = "add_squares",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = x.num_bytes() + 2 * sum.num_bytes(),
+                        .flops = 2 * x.num_elements()},
+                       AddSquaresBody(stream, sum, x));
+}
+
+absl::Status Kernels::CountNonFinite(Stream& stream, const TensorView& count,
+                                     const TensorView& x) {
+  TESSERA_RETURN_IF_ERROR(CheckSum("count_non_finite", count, x));
+  const MemoryRange reads[] = {count, x};
+  const MemoryRange writes[] = {count};
+  return stream.Launch({.name = "count_non_finite",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = x.num_bytes() + 2 * count.num_bytes(),
+                        .flops = x.num_elements()},
+                       CountNonFiniteBody(stream, count, x));
 }
 
 absl::Status Kernels::CopyFromHost(Stream& stream, const TensorView& dst,

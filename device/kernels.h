@@ -61,6 +61,18 @@ class Kernels {
                      const TensorView& second_moment,
                      const AdamWUpdate& update);
 
+  // Both read f32 or f64 and add to `sum` (`count`), one f64.
+  //
+  // sum += x[0]^2 + x[1]^2 + ..., in f64: element i is squared and added to
+  // partial sum i % 16, in ascending order, products and sums rounded
+  // separately; then partial sums k and k + 8 are added, k and k + 4, k and
+  // k + 2, the last two. So the bits do not depend on vectors or threads.
+  absl::Status AddSquares(Stream& stream, const TensorView& sum,
+                          const TensorView& x);
+  // count += how many of x are infinite or NaN.
+  absl::Status CountNonFinite(Stream& stream, const TensorView& count,
+                              const TensorView& x);
+
   // Between device memory and the host's. `host` holds dst.num_bytes() (src's)
   // and must stay until the stream has come past.
   absl::Status CopyFromHost(Stream& stream, const TensorView& dst,
@@ -91,6 +103,10 @@ class Kernels {
                                const TensorView& first_moment,
                                const TensorView& second_moment,
                                const AdamWUpdate& update) = 0;
+  virtual LaunchBody AddSquaresBody(Stream& stream, const TensorView& sum,
+                                    const TensorView& x) = 0;
+  virtual LaunchBody CountNonFiniteBody(Stream& stream, const TensorView& count,
+                                        const TensorView& x) = 0;
   virtual LaunchBody CopyFromHostBody(Stream& stream, const TensorView& dst,
                                       const void* host) = 0;
   virtual LaunchBody CopyToHostBody(Stream& stream, void* host,

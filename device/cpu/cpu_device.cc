@@ -9,6 +9,7 @@
 #include "tessera/device/cpu/cpu_stream.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/cpu/memory_pool.h"
+#include "tessera/device/cpu/norm_kernels.h"
 #include "tessera/device/cpu/optimizer_kernels.h"
 
 namespace tessera {
@@ -109,6 +110,23 @@ class CpuKernels final : public Kernels {
           internal::AdamWRow(rows, update);
           return absl::OkStatus();
         };
+  }
+
+  LaunchBody AddSquaresBody(Stream&, const TensorView& sum,
+                            const TensorView& x) override {
+    return [sum = sum.as<double>(), x = x] {
+      *sum += internal::SumOfSquares(x.dtype(), x.data(), x.num_elements());
+      return absl::OkStatus();
+    };
+  }
+
+  LaunchBody CountNonFiniteBody(Stream&, const TensorView& count,
+                                const TensorView& x) override {
+    return [count = count.as<double>(), x = x] {
+      *count += static_cast<double>(
+          internal::CountNonFinite(x.dtype(), x.data(), x.num_elements()));
+      return absl::OkStatus();
+    };
   }
 
   LaunchBody CopyFromHostBody(Stream&, const TensorView& dst,

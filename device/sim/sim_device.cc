@@ -48,6 +48,14 @@ class SimKernels final : public Kernels {
                        const AdamWUpdate&) override {
     return nullptr;
   }
+  LaunchBody AddSquaresBody(Stream&, const TensorView&,
+                            const TensorView&) override {
+    return nullptr;
+  }
+  LaunchBody CountNonFiniteBody(Stream&, const TensorView&,
+                                const TensorView&) override {
+    return nullptr;
+  }
   LaunchBody CopyFromHostBody(Stream&, const TensorView&,
                               const void*) override {
     return nullptr;

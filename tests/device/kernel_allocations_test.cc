@@ -43,6 +43,8 @@ TEST_P(KernelAllocations, NoneOnceWarm) {
       TensorView::Strided(memory.data() + 2 * meta.num_elements(), meta,
                           {4, 24, 120, 480 / 4})
           .value();
+  double value = 0;
+  const TensorView number = TensorView::Flat(&value, DType::kF64, 1);
   std::vector<BFloat16> halves(meta.num_elements());
   const TensorView half(
       halves.data(),
@@ -69,6 +71,10 @@ TEST_P(KernelAllocations, NoneOnceWarm) {
            [&] {
              return kernels.AdamW(*stream, x, y, z, z2, {.learning_rate = 0.1});
            }},
+          {"add_squares",
+           [&] { return kernels.AddSquares(*stream, number, x); }},
+          {"count_non_finite",
+           [&] { return kernels.CountNonFinite(*stream, number, x); }},
           {"copy_from_host",
            [&] { return kernels.CopyFromHost(*stream, x, host.data()); }},
           {"copy_to_host",

@@ -159,6 +159,29 @@ TEST_F(KernelsTest, OptimizersRejectWhatDoesNotFitTheWeight) {
       StatusIs(kInvalid, "kernels: adamw wants a step of at least 1, found 0"));
 }
 
+TEST_F(KernelsTest, NumbersAreOneF64AboutF32OrF64) {
+  const TensorView number = View("f64[1]");
+  for (DType dtype : kAllDTypes) {
+    const bool legal = dtype == DType::kF32 || dtype == DType::kF64;
+    const TensorView x = TensorView::Flat(memory_ + 512, dtype, 8);
+    for (const absl::Status& status :
+         {kernels_.AddSquares(*stream_, number, x),
+          kernels_.CountNonFinite(*stream_, number, x)}) {
+      EXPECT_EQ(status.ok(), legal) << dtype;
+      if (legal) continue;
+      EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("wants one f64 dst and "
+                                                       "an f32 or f64 src")));
+    }
+  }
+  for (const char* meta : {"f64[2]", "f32[1]", "f64[0]"}) {
+    EXPECT_THAT(kernels_.AddSquares(*stream_, View(meta), View("f32[4]")),
+                StatusIs(kInvalid, HasSubstr("one f64 dst")));
+  }
+  EXPECT_THAT(
+      kernels_.CountNonFinite(*stream_, number, Strided("f32[2,3]", {8, 1})),
+      StatusIs(kInvalid, HasSubstr("wants contiguous views")));
+}
+
 TEST_F(KernelsTest, FlatKernelsRejectOtherNumbersOfElements) {
   const TensorView four = View("f32[4]");
   const TensorView five = View("f32[5]");
@@ -235,6 +258,8 @@ TEST_F(KernelsTest, ReturnsTheStreamsError) {
   EXPECT_THAT(kernels_.AccumulateScaled(*stream_, x, x, 1), lost);
   EXPECT_THAT(kernels_.Sgd(*stream_, x, x, x, {}), lost);
   EXPECT_THAT(kernels_.AdamW(*stream_, x, x, x, x, {}), lost);
+  EXPECT_THAT(kernels_.AddSquares(*stream_, View("f64[1]"), x), lost);
+  EXPECT_THAT(kernels_.CountNonFinite(*stream_, View("f64[1]"), x), lost);
   EXPECT_THAT(kernels_.CopyFromHost(*stream_, x, memory_), lost);
   EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_, x), lost);
   EXPECT_EQ(x.as<float>()[0], 0);
@@ -283,6 +308,25 @@ TEST_F(KernelsTest, DescribesWhatItReadsAndWrites) {
                           "copy_to_host reads x16 writes  moves 16 flops 0"));
   // ((y * 2) + y) + y * 2
   EXPECT_THAT(back, ElementsAre(5, 10, 15, 20));
+}
+
+TEST_F(KernelsTest, DescribesWhatNumbersAreMadeOf) {
+  const TensorView number = View("f64[1]");
+  const TensorView x(memory_ + 512, TensorMeta::Parse("f32[4]").value());
+  RecordingStream stream(device_);
+  EXPECT_OK(kernels_.AddSquares(stream, number, x));
+  EXPECT_OK(kernels_.CountNonFinite(stream, number, x));
+  ASSERT_EQ(stream.launches.size(), 2);
+  for (const auto& launch : stream.launches) {
+    ASSERT_EQ(launch.reads.size(), 2);
+    EXPECT_EQ(launch.reads[0].begin, number.data());
+    EXPECT_EQ(launch.reads[1].begin, x.data());
+    ASSERT_EQ(launch.writes.size(), 1);
+    EXPECT_EQ(launch.writes[0].begin, number.data());
+    EXPECT_EQ(launch.bytes, 32);
+  }
+  EXPECT_EQ(stream.launches[0].flops, 8);
+  EXPECT_EQ(stream.launches[1].flops, 4);
 }
 
 TEST_F(KernelsTest, DescribesWhatOptimizersReadAndWrite) {

@@ -1,8 +1,9 @@
 #include "tessera/fsdp/coalesced_all_reduce.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <latch>
 #include <memory>
 #include <new>
 #include <string>
@@ -280,7 +281,7 @@ TEST(CoalescedAllReduceMemoryTest, PacksInTheCallersWorkspace) {
 TEST(CoalescedAllReduceTest, EmptyListsAndAxesOfOneCommunicateNothing) {
   EXPECT_OK(RunLocalRanks(2, [](LocalRank& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(auto coalesced,
-                             Coalesced(rank.comms, 8, "tp=2,one=1"));
+                             Coalesced(rank.comms, 40, "tp=2,one=1"));
     Tensors tensors(DType::kF32, {6, 6});
     tensors.Fill(rank.rank);
     TESSERA_RETURN_IF_ERROR(coalesced.Run("tp", {}, {}, rank.stream));
@@ -450,6 +451,36 @@ TEST_P(CoalescedAllReduceTest, ErrorOfOneRankReachesAllOfThem) {
       {.device = {.streams = GetParam()}});
   // It stays in the streams.
   EXPECT_THAT(status.message(), HasSubstr("link down"));
+}
+
+TEST_P(CoalescedAllReduceTest, StreamThatFailedOnOneRankFailsAllOfThem) {
+  std::latch others(kRanks - 1);
+  const absl::Status status = RunLocalRanks(
+      kRanks,
+      [&](LocalRank& rank) -> absl::Status {
+        if (rank.rank == 1) {
+          rank.stream
+              .Launch({.name = "fail"}, [] { return absl::DataLossError("x"); })
+              .IgnoreError();
+          rank.stream.Synchronize().IgnoreError();
+        }
+        Tensors tensors(DType::kF32, {6, 6});
+        TESSERA_ASSIGN_OR_RETURN(auto coalesced, Coalesced(rank.comms, 40));
+        absl::Status run = coalesced.Run("tp", tensors.list(), {}, rank.stream);
+        run.Update(rank.stream.Synchronize());
+        if (rank.rank == 1) {
+          EXPECT_THAT(run, StatusIs(absl::StatusCode::kDataLoss, "x"));
+          others.wait();  // They learn of it while this rank is still there.
+        } else {
+          EXPECT_THAT(run, StatusIs(absl::StatusCode::kAborted,
+                                    HasSubstr("DATA_LOSS: x")));
+          others.count_down();
+        }
+        return absl::OkStatus();
+      },
+      {.device = {.streams = GetParam()},
+       .world = {.timeout = std::chrono::seconds(10)}});
+  EXPECT_FALSE(status.ok());
 }
 
 // The chunk size, and what is logged.

@@ -1,10 +1,13 @@
 #include "tessera/fsdp/optimizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <latch>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -360,6 +363,47 @@ TEST(AdamWOptimizerTest, StateGoesWithTheOptimizer) {
       EXPECT_GT(StateBytes(rank.device), 0);
     }
     EXPECT_EQ(StateBytes(rank.device), 0);
+  });
+}
+
+// Counts what is given back.
+class CountingAllocator final : public HostAllocator {
+ public:
+  void* Allocate(int64_t bytes) override {
+    return ::operator new(bytes, kAlignment);
+  }
+  void Free(void* data, int64_t) override {
+    ::operator delete(data, kAlignment);
+    ++frees;
+  }
+  std::atomic<int> frees = 0;
+
+ private:
+  static constexpr std::align_val_t kAlignment{128};
+};
+
+TEST(AdamWOptimizerTest, StateStaysUntilTheStreamHasComePast) {
+  OnOneRank([](LocalRank& rank) {
+    CountingAllocator allocator;
+    CpuDevice device({.streams = CpuStreams::kWorker, .allocator = &allocator});
+    const auto stream = *device.NewStream("compute");
+    OneRank one(rank, stream.get());
+    ASSERT_OK(stream->Synchronize());
+    const int frees = allocator.frees;
+    std::latch destroyed(1);
+    ASSERT_OK(stream->Launch({.name = "wait"}, [&destroyed] {
+      destroyed.wait();
+      return absl::OkStatus();
+    }));
+    {
+      ASSERT_OK_AND_ASSIGN(auto optimizer,
+                           AdamWOptimizer::Create(one.context()));
+      ASSERT_OK(optimizer.MakeState());
+    }
+    EXPECT_EQ(allocator.frees, frees);
+    destroyed.count_down();
+    ASSERT_OK(stream->Synchronize());
+    EXPECT_EQ(allocator.frees, frees + 1);
   });
 }
 

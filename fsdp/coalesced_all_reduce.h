@@ -98,7 +98,8 @@ class CoalescedAllReduce {
   //
   // COLLECTIVE over the axis. The first call with lists of new shapes blocks
   // the host while ranks compare them, as plans are compared; later ones do
-  // not. An axis of size 1 has nothing to do.
+  // not, and a rank that comes with a new list then is one that others wait for
+  // until the timeout. An axis of size 1 has nothing to do.
   // COST: ceil(elements / chunk elements) all-reduces per op and dtype. Where
   // chunks are packed, memory for the largest of them: `workspace`, or, without
   // one, of the stream's device under kCoalescedChunkTag, freed in stream

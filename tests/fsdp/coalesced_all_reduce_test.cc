@@ -428,6 +428,28 @@ TEST(CoalescedAllReduceDisagreementTest, ComparesListsOnce) {
   }));
 }
 
+// A rank that comes with a new list while the others know theirs is in another
+// place of the program than they are: they do not meet.
+TEST_P(CoalescedAllReduceTest, RankWithANewListOfItsOwnIsAnErrorOnAllOfThem) {
+  const absl::Status status = RunLocalRanks(
+      kRanks,
+      [](LocalRank& rank) -> absl::Status {
+        Tensors usual(DType::kF32, {6, 6});
+        Tensors other(DType::kF32, {6, 7});
+        TESSERA_ASSIGN_OR_RETURN(auto coalesced, Coalesced(rank.comms, 40));
+        TESSERA_RETURN_IF_ERROR(
+            coalesced.Run("tp", usual.list(), {}, rank.stream));
+        const Tensors& next = rank.rank == 2 ? other : usual;
+        absl::Status run = coalesced.Run("tp", next.list(), {}, rank.stream);
+        run.Update(rank.stream.Synchronize());
+        EXPECT_THAT(run.message(), HasSubstr("did not come to"));
+        return absl::OkStatus();
+      },
+      {.device = {.streams = GetParam()},
+       .world = {.timeout = std::chrono::milliseconds(300)}});
+  EXPECT_FALSE(status.ok());
+}
+
 TEST_P(CoalescedAllReduceTest, ErrorOfOneRankReachesAllOfThem) {
   const absl::Status status = RunLocalRanks(
       kRanks,

@@ -172,7 +172,7 @@ TEST_F(TinyStepTest, TracesTheStepAlone) {
               UnorderedElementsAre(
                   Pair("layer.0 forward", 2), Pair("layer.1 forward", 2),
                   Pair("layer.0 backward", 2), Pair("layer.1 backward", 2),
-                  Pair("accumulate_scaled", 2), Pair("cast", 2)));
+                  Pair("sgd", 2), Pair("cast", 2)));
   std::map<std::string, int64_t> most;
   for (const SimMemorySample& sample : trace.memory) {
     most[sample.tag] = std::max(most[sample.tag], sample.bytes);

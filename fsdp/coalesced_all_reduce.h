@@ -36,9 +36,10 @@ inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 30;
 // What this rank holds of a tensor, and its layout where that is known.
 // LIFETIME: borrows the memory.
 struct CoalescedTensor {
-  CoalescedTensor(const TensorView& view)  // NOLINT(google-explicit-*)
-      : local(view) {}
-  CoalescedTensor(const ShardedTensor& tensor)  // NOLINT(google-explicit-*)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  CoalescedTensor(const TensorView& view) : local(view) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  CoalescedTensor(const ShardedTensor& tensor)
       : local(tensor.local()), layout(tensor.layout()) {}
 
   TensorView local;  // contiguous, possibly empty

@@ -15,7 +15,8 @@ import sys
 import ratios
 
 BENCHMARKS = ["kernels_bench", "region_bench", "plan_bench", "dbuffer_bench",
-              "comm_bench", "execute_bench", "redistribute_bench"]
+              "comm_bench", "execute_bench", "redistribute_bench",
+              "coalesce_bench"]
 BASELINE = pathlib.Path(__file__).parent / "baseline.json"
 
 

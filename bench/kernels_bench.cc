@@ -12,6 +12,8 @@
 
 #include "bench/smoke.h"
 #include "tessera/device/cpu/elementwise.h"
+#include "tessera/device/cpu/norm_kernels.h"
+#include "tessera/device/cpu/optimizer_kernels.h"
 
 namespace tessera {
 namespace {
@@ -95,6 +97,54 @@ void AccumulateScaled(benchmark::State& state, DType from) {
          [&] { AccumulateScaledElements(dst.view(), src.view(), 0.25); });
 }
 
+void Sgd(benchmark::State& state, DType dtype) {
+  const Elements weight(dtype, state.range(0));
+  const Elements gradient(dtype, state.range(0));
+  const Elements momentum(dtype, state.range(0));
+  const internal::UpdateRows rows = {.n = state.range(0),
+                                     .dtype = dtype,
+                                     .weight = weight.view().data(),
+                                     .gradient_dtype = dtype,
+                                     .gradient = gradient.view().data(),
+                                     .first = momentum.view().data()};
+  Report(state, 5 * weight.bytes(), [&] {
+    internal::SgdRow(rows, {.learning_rate = 0.1, .momentum = 0.9});
+  });
+}
+
+void AdamW(benchmark::State& state, DType dtype) {
+  const Elements weight(dtype, state.range(0));
+  const Elements gradient(dtype, state.range(0));
+  const Elements moments(dtype, 2 * state.range(0));
+  const internal::UpdateRows rows = {
+      .n = state.range(0),
+      .dtype = dtype,
+      .weight = weight.view().data(),
+      .gradient_dtype = dtype,
+      .gradient = gradient.view().data(),
+      .first = moments.view().data(),
+      .second =
+          moments.view().Slice(0, {state.range(0), 2 * state.range(0)}).data()};
+  Report(state, 7 * weight.bytes(),
+         [&] { internal::AdamWRow(rows, {.learning_rate = 0.1}); });
+}
+
+void SumOfSquares(benchmark::State& state, DType dtype) {
+  const Elements x(dtype, state.range(0));
+  Report(state, x.bytes(), [&] {
+    benchmark::DoNotOptimize(
+        internal::SumOfSquares(dtype, x.view().data(), state.range(0)));
+  });
+}
+
+void CountNonFinite(benchmark::State& state, DType dtype) {
+  const Elements x(dtype, state.range(0));
+  Report(state, x.bytes(), [&] {
+    benchmark::DoNotOptimize(
+        internal::CountNonFinite(dtype, x.view().data(), state.range(0)));
+  });
+}
+
 void Reduce(benchmark::State& state, DType dtype) {
   constexpr int kSources = 8;
   const Elements dst(dtype, state.range(0));
@@ -149,6 +199,10 @@ BENCHMARK_CAPTURE(Add, bf16, DType::kBF16)->Apply(Sizes);
 BENCHMARK_CAPTURE(AccumulateScaled, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(AccumulateScaled, bf16, DType::kBF16)->Apply(Sizes);
 BENCHMARK_CAPTURE(AccumulateScaled, f16, DType::kF16)->Apply(Sizes);
+BENCHMARK_CAPTURE(Sgd, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(AdamW, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(SumOfSquares, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(CountNonFinite, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(Reduce, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(Reduce, bf16, DType::kBF16)->Apply(Sizes);
 BENCHMARK_CAPTURE(Reduce, f16, DType::kF16)->Apply(Sizes);

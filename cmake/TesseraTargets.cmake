@@ -61,18 +61,25 @@ function(tessera_library name)
   tessera_install(tessera_${name} ${ARG_COMPONENT})
 endfunction()
 
-# tessera_page_code(<page> <variable>)
+# tessera_page_code(<page> <variable> [ALL])
 #
-# Sets the variable to the first block of C++ in a page of Markdown. Where the
-# page changes, CMake runs again.
+# Sets the variable to the first block of C++ in a page of Markdown, or to all
+# of them, joined. Where the page changes, CMake runs again.
 function(tessera_page_code page variable)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
   file(READ "${page}" text)
-  string(REGEX MATCH "```cpp\n([^`]*)```" matched "${text}")
-  if(NOT matched)
+  set(code "")
+  while(text MATCHES "```cpp\n([^`]*)```(.*)")
+    string(APPEND code "${CMAKE_MATCH_1}")
+    set(text "${CMAKE_MATCH_2}")
+    if(NOT "ALL" IN_LIST ARGN)
+      break()
+    endif()
+  endwhile()
+  if(code STREQUAL "")
     message(FATAL_ERROR "${page} has no block of C++")
   endif()
-  set(${variable} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  set(${variable} "${code}" PARENT_SCOPE)
 endfunction()
 
 # tessera_test(<name> SOURCES a_test.cc ... DEPS target ...

@@ -45,6 +45,49 @@ bool CanCast(DType dst, DType src) {
   return !IsFloating(src) && SizeOf(dst) >= SizeOf(src);
 }
 
+bool IsWide(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+// OK for a number that is added to, and what it is about.
+absl::Status CheckSum(absl::string_view kernel, const TensorView& sum,
+                      const TensorView& x) {
+  if (sum.dtype() != DType::kF64 || sum.num_elements() != 1 ||
+      !IsWide(x.dtype())) {
+    return Misfit(kernel, "one f64 dst and an f32 or f64 src", sum, x);
+  }
+  return CheckContiguous(kernel, x);
+}
+
+// OK for a weight with its gradient.
+absl::Status CheckUpdate(absl::string_view kernel, const TensorView& weight,
+                         const TensorView& gradient) {
+  if (!IsWide(weight.dtype()) || !IsWide(gradient.dtype())) {
+    return Misfit(kernel, "an f32 or f64 weight and gradient", weight,
+                  gradient);
+  }
+  return CheckFlatPair(kernel, weight, gradient);
+}
+
+// OK for what an optimizer keeps of a weight.
+absl::Status CheckKept(absl::string_view kernel, const TensorView& weight,
+                       const TensorView& kept) {
+  if (kept.dtype() != weight.dtype()) {
+    return Misfit(kernel, "one dtype", weight, kept);
+  }
+  return CheckFlatPair(kernel, weight, kept);
+}
+
+// Operations on one element.
+int64_t FlopsOf(const SgdUpdate& update) {
+  int64_t flops = 2;
+  if (update.weight_decay != 0) flops += 2;
+  if (update.momentum != 0 && !update.first) flops += 3;
+  if (update.momentum != 0 && update.nesterov) flops += 2;
+  return flops;
+}
+constexpr int64_t kAdamWFlops = 14;
+
 }  // namespace
 
 absl::Status Kernels::Fill(Stream& stream, const TensorView& dst,
@@ -119,8 +162,7 @@ absl::Status Kernels::Add(Stream& stream, const TensorView& dst,
 
 absl::Status Kernels::AccumulateScaled(Stream& stream, const TensorView& dst,
                                        const TensorView& src, double scale) {
-  const bool wide = dst.dtype() == DType::kF32 || dst.dtype() == DType::kF64;
-  if (!wide || !IsFloating(src.dtype())) {
+  if (!IsWide(dst.dtype()) || !IsFloating(src.dtype())) {
     return Misfit("accumulate_scaled", "an f32 or f64 dst and a float src", dst,
                   src);
   }
@@ -133,6 +175,81 @@ absl::Status Kernels::AccumulateScaled(Stream& stream, const TensorView& dst,
                         .bytes = src.num_bytes() + 2 * dst.num_bytes(),
                         .flops = 2 * dst.num_elements()},
                        AccumulateScaledBody(stream, dst, src, scale));
+}
+
+absl::Status Kernels::Sgd(Stream& stream, const TensorView& weight,
+                          const TensorView& gradient,
+                          const TensorView& momentum, const SgdUpdate& update) {
+  TESSERA_RETURN_IF_ERROR(CheckUpdate("sgd", weight, gradient));
+  LaunchDescriptor descriptor = {
+      .name = "sgd",
+      .bytes = 2 * weight.num_bytes() + gradient.num_bytes(),
+      .flops = FlopsOf(update) * weight.num_elements()};
+  if (update.momentum == 0) {
+    const MemoryRange reads[] = {weight, gradient};
+    const MemoryRange writes[] = {weight};
+    descriptor.reads = reads;
+    descriptor.writes = writes;
+    return stream.Launch(descriptor,
+                         SgdBody(stream, weight, gradient, momentum, update));
+  }
+  TESSERA_RETURN_IF_ERROR(CheckKept("sgd", weight, momentum));
+  const MemoryRange reads[] = {weight, gradient, momentum};
+  const MemoryRange writes[] = {weight, momentum};
+  descriptor.reads = absl::MakeConstSpan(reads, update.first ? 2 : 3);
+  descriptor.writes = writes;
+  descriptor.bytes += (update.first ? 1 : 2) * momentum.num_bytes();
+  return stream.Launch(descriptor,
+                       SgdBody(stream, weight, gradient, momentum, update));
+}
+
+absl::Status Kernels::AdamW(Stream& stream, const TensorView& weight,
+                            const TensorView& gradient,
+                            const TensorView& first_moment,
+                            const TensorView& second_moment,
+                            const AdamWUpdate& update) {
+  TESSERA_RETURN_IF_ERROR(CheckUpdate("adamw", weight, gradient));
+  TESSERA_RETURN_IF_ERROR(CheckKept("adamw", weight, first_moment));
+  TESSERA_RETURN_IF_ERROR(CheckKept("adamw", weight, second_moment));
+  if (update.step < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kernels: adamw wants a step of at least 1, found ", update.step));
+  }
+  const MemoryRange reads[] = {weight, gradient, first_moment, second_moment};
+  const MemoryRange writes[] = {weight, first_moment, second_moment};
+  return stream.Launch(
+      {.name = "adamw",
+       .reads = reads,
+       .writes = writes,
+       .bytes = 6 * weight.num_bytes() + gradient.num_bytes(),
+       .flops = kAdamWFlops * weight.num_elements()},
+      AdamWBody(stream, weight, gradient, first_moment, second_moment, update));
+}
+
+absl::Status Kernels::AddSquares(Stream& stream, const TensorView& sum,
+                                 const TensorView& x) {
+  TESSERA_RETURN_IF_ERROR(CheckSum("add_squares", sum, x));
+  const MemoryRange reads[] = {sum, x};
+  const MemoryRange writes[] = {sum};
+  return stream.Launch({.name = "add_squares",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = x.num_bytes() + 2 * sum.num_bytes(),
+                        .flops = 2 * x.num_elements()},
+                       AddSquaresBody(stream, sum, x));
+}
+
+absl::Status Kernels::CountNonFinite(Stream& stream, const TensorView& count,
+                                     const TensorView& x) {
+  TESSERA_RETURN_IF_ERROR(CheckSum("count_non_finite", count, x));
+  const MemoryRange reads[] = {count, x};
+  const MemoryRange writes[] = {count};
+  return stream.Launch({.name = "count_non_finite",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = x.num_bytes() + 2 * count.num_bytes(),
+                        .flops = x.num_elements()},
+                       CountNonFiniteBody(stream, count, x));
 }
 
 absl::Status Kernels::CopyFromHost(Stream& stream, const TensorView& dst,

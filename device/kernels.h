@@ -2,6 +2,7 @@
 #define TESSERA_DEVICE_KERNELS_H_
 
 #include "absl/status/status.h"
+#include "tessera/device/optimizer_update.h"
 #include "tessera/device/stream.h"
 #include "tessera/tensor/tensor_view.h"
 
@@ -46,6 +47,32 @@ class Kernels {
   absl::Status AccumulateScaled(Stream& stream, const TensorView& dst,
                                 const TensorView& src, double scale);
 
+  // One step of SGD or AdamW: `weight` and what the optimizer keeps of it in
+  // one pass, as optimizer_update.h says, so that the bits do not depend on
+  // alignment, length or processor. Weight and gradient are f32 or f64, what is
+  // kept has the weight's dtype; one number of elements. `momentum` is not
+  // looked at where update.momentum is 0, and not read where update.first.
+  // ERRORS: InvalidArgument also for update.step below 1.
+  absl::Status Sgd(Stream& stream, const TensorView& weight,
+                   const TensorView& gradient, const TensorView& momentum,
+                   const SgdUpdate& update);
+  absl::Status AdamW(Stream& stream, const TensorView& weight,
+                     const TensorView& gradient, const TensorView& first_moment,
+                     const TensorView& second_moment,
+                     const AdamWUpdate& update);
+
+  // Both read f32 or f64 and add to `sum` (`count`), one f64.
+  //
+  // sum += x[0]^2 + x[1]^2 + ..., in f64: element i is squared and added to
+  // partial sum i % 16, in ascending order, products and sums rounded
+  // separately; then partial sums k and k + 8 are added, k and k + 4, k and
+  // k + 2, the last two. So the bits do not depend on vectors or threads.
+  absl::Status AddSquares(Stream& stream, const TensorView& sum,
+                          const TensorView& x);
+  // count += how many of x are infinite or NaN.
+  absl::Status CountNonFinite(Stream& stream, const TensorView& count,
+                              const TensorView& x);
+
   // Between device memory and the host's. `host` holds dst.num_bytes() (src's)
   // and must stay until the stream has come past.
   absl::Status CopyFromHost(Stream& stream, const TensorView& dst,
@@ -67,6 +94,19 @@ class Kernels {
   virtual LaunchBody AccumulateScaledBody(Stream& stream, const TensorView& dst,
                                           const TensorView& src,
                                           double scale) = 0;
+  virtual LaunchBody SgdBody(Stream& stream, const TensorView& weight,
+                             const TensorView& gradient,
+                             const TensorView& momentum,
+                             const SgdUpdate& update) = 0;
+  virtual LaunchBody AdamWBody(Stream& stream, const TensorView& weight,
+                               const TensorView& gradient,
+                               const TensorView& first_moment,
+                               const TensorView& second_moment,
+                               const AdamWUpdate& update) = 0;
+  virtual LaunchBody AddSquaresBody(Stream& stream, const TensorView& sum,
+                                    const TensorView& x) = 0;
+  virtual LaunchBody CountNonFiniteBody(Stream& stream, const TensorView& count,
+                                        const TensorView& x) = 0;
   virtual LaunchBody CopyFromHostBody(Stream& stream, const TensorView& dst,
                                       const void* host) = 0;
   virtual LaunchBody CopyToHostBody(Stream& stream, void* host,

@@ -1,7 +1,5 @@
 #include "tessera/fsdp/context.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -9,9 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "tessera/base/stable_hash.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/fsdp/agreement.h"
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/parameter_group.h"
 #include "tessera/fsdp/runtime.h"
@@ -21,43 +18,6 @@ namespace {
 
 using internal::ParameterGroup;
 using internal::Runtime;
-
-// The first difference between texts, if any. `ranks` are the ranks of the
-// world they are from.
-absl::Status FirstDifference(absl::Span<const std::string> texts,
-                             absl::Span<const int> ranks) {
-  const std::vector<std::string> wanted = absl::StrSplit(texts[0], '\n');
-  for (size_t i = 1; i < texts.size(); ++i) {
-    if (texts[i] == texts[0]) continue;
-    const std::vector<std::string> found = absl::StrSplit(texts[i], '\n');
-    const auto [a, b] =
-        std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end());
-    const auto entry = [](auto it, auto end) {
-      return it == end || it->empty() ? std::string("nothing") : *it;
-    };
-    return absl::FailedPreconditionError(absl::StrCat(
-        "fsdp: ranks register different parameters: entry ", a - wanted.begin(),
-        " is ", entry(a, wanted.end()), " on rank ", ranks[0], " and ",
-        entry(b, found.end()), " on rank ", ranks[i]));
-  }
-  return absl::OkStatus();
-}
-
-// OK if all ranks of `everyone` give the same text. COLLECTIVE over them.
-absl::Status CompareRegistrations(Communicator& everyone,
-                                  absl::string_view text) {
-  const uint64_t hash = internal::StableHash(text);
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> hashes,
-      everyone.HostAllGather(absl::StrCat(absl::Hex(hash))));
-  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) {
-    return absl::OkStatus();
-  }
-  // Only now: those of all ranks together are large.
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                           everyone.HostAllGather(text));
-  return FirstDifference(texts, everyone.members());
-}
 
 absl::Status CheckOverlap(const OverlapOptions& overlap) {
   if (overlap.prefetch < 0) {
@@ -89,6 +49,20 @@ void AppendPrefetch(absl::string_view what,
                     std::string& text) {
   if (!units.has_value()) return;
   absl::StrAppend(&text, what, "[", absl::StrJoin(*units, ","), "]");
+}
+
+// What an optimizer sees of a unit's group.
+OptimizerShard ShardOf(const Unit& unit, int index,
+                       const ParameterGroup& group) {
+  const bool is_final =
+      group.gradient_state() == ParameterGroup::GradientState::kFinal;
+  return {.unit = unit,
+          .group = index,
+          .weight = group.FlatMainWeight(),
+          .gradient = is_final ? group.FlatMainGradient()
+                               : TensorView::Flat(
+                                     nullptr, group.memory().accumulation, 0),
+          .pieces = group.ShardPieces()};
 }
 
 }  // namespace
@@ -180,7 +154,9 @@ absl::Status Context::DoPrepare() {
   std::iota(all_axes.begin(), all_axes.end(), 0);
   TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
                            runtime.comms.Get(mesh, all_axes, runtime.compute));
-  TESSERA_RETURN_IF_ERROR(CompareRegistrations(*everyone, RegistrationText()));
+  TESSERA_RETURN_IF_ERROR(internal::CompareEntries(
+      *everyone, "fsdp: ranks register different parameters",
+      RegistrationText()));
 
   for (Stream* stream : runtime.Streams()) {
     for (int axis : UsedAxes()) {
@@ -262,17 +238,16 @@ absl::Status Context::Step(
       const StreamRange range(runtime_->compute, "step", unit->name());
       TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
       bool updated = false;
-      for (const auto& group : unit->groups_) {
+      for (size_t g = 0; g < unit->groups_.size(); ++g) {
+        ParameterGroup* const group = unit->groups_[g].get();
         if (group->gradient_state() != ParameterGroup::GradientState::kFinal) {
           continue;
         }
         updated = true;
         unit->ReleaseGathered();  // what is kept will be old
         group->MainWeightChanges();
-        TESSERA_RETURN_IF_ERROR(update({.unit = *unit,
-                                        .weight = group->FlatMainWeight(),
-                                        .gradient = group->FlatMainGradient()},
-                                       runtime_->compute));
+        TESSERA_RETURN_IF_ERROR(update(
+            ShardOf(*unit, static_cast<int>(g), *group), runtime_->compute));
       }
       any_gradient = any_gradient || updated;
       return updated ? unit->Refresh() : absl::OkStatus();
@@ -285,6 +260,21 @@ absl::Status Context::Step(
   if (any_gradient) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "fsdp: Step: no unit has a gradient since the last zeroing");
+}
+
+absl::StatusOr<std::vector<OptimizerShard>> Context::optimizer_shards() const {
+  TESSERA_RETURN_IF_ERROR(status());
+  if (!runtime_->prepared) {
+    return absl::FailedPreconditionError("fsdp: the context is not prepared");
+  }
+  std::vector<OptimizerShard> shards;
+  for (const auto& unit : units()) {
+    for (size_t g = 0; g < unit->groups_.size(); ++g) {
+      if (!unit->groups_[g]->requires_grad()) continue;
+      shards.push_back(ShardOf(*unit, static_cast<int>(g), *unit->groups_[g]));
+    }
+  }
+  return shards;
 }
 
 absl::Status Context::ZeroGradients(ZeroGrad how) {
@@ -315,6 +305,8 @@ absl::Status Context::Synchronize() {
 absl::Span<const std::unique_ptr<Unit>> Context::units() const {
   return runtime_->units;
 }
+
+Stream& Context::compute() const { return runtime_->compute; }
 
 std::vector<UnitMemory> Context::unit_memory() const {
   std::vector<UnitMemory> memory;

@@ -13,6 +13,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/device/device.h"
 #include "tessera/fsdp/memory_plan.h"
+#include "tessera/fsdp/optimizer_shard.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/fsdp/unit.h"
 
@@ -44,14 +45,6 @@ class Microbatch {
   Microbatch(internal::Runtime* runtime, bool is_last);
 
   internal::Runtime* runtime_;  // null once ended
-};
-
-// One parameter group as an optimizer sees it: this rank's flat pieces of the
-// same elements.
-struct OptimizerShard {
-  const Unit& unit;
-  TensorView weight;    // main-weight dtype
-  TensorView gradient;  // accumulation dtype, final
 };
 
 // The data-parallel training of one model on one rank: units with weights,
@@ -127,14 +120,19 @@ class Context {
   Microbatch OpenMicrobatch(MicrobatchOptions options = {});
 
   // Updates the main weights: calls `update` for every group whose gradient is
-  // final, in registration order, to enqueue its work on the given stream,
-  // then refreshes the weights that units gather. Groups without a gradient
-  // since the last zeroing are left out. COLLECTIVE over the data-parallel
-  // axes. ERRORS: FailedPrecondition for a unit with a partial gradient or an
-  // outstanding forward, naming it; for no final gradient at all; the sticky
-  // error.
+  // final, in registration order, to enqueue its work on the compute stream,
+  // then refreshes the weights that units gather. This is what the optimizers
+  // of optimizer.h do, and all that others have to: element by element, on flat
+  // shards. Groups without a gradient since the last zeroing are left out.
+  // COLLECTIVE over the data-parallel axes. ERRORS: FailedPrecondition for a
+  // unit with a partial gradient or an outstanding forward, naming it; for no
+  // final gradient at all; the sticky error.
   absl::Status Step(
       absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update);
+
+  // All groups with gradients, in registration order: what Step will hand to
+  // `update`. ERRORS: FailedPrecondition before Prepare.
+  absl::StatusOr<std::vector<OptimizerShard>> optimizer_shards() const;
 
   // Makes all main gradients zero; both ways train the same, bit for bit.
   // ERRORS: FailedPrecondition inside a backward; the sticky error.
@@ -146,6 +144,7 @@ class Context {
   absl::Status Synchronize();
 
   absl::Span<const std::unique_ptr<Unit>> units() const;
+  Stream& compute() const;
   // What PlanMemory says of the units: what Device::memory() counts.
   std::vector<UnitMemory> unit_memory() const;
   // One table per unit: placements and axes, flat layout of each group,

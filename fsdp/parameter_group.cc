@@ -1,6 +1,8 @@
 #include "tessera/fsdp/parameter_group.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "tessera/base/status_macros.h"
@@ -242,6 +244,19 @@ absl::StatusOr<ShardedTensor> ParameterGroup::MainGradient(int i) const {
 
 absl::StatusOr<ShardedTensor> ParameterGroup::MainWeight(int i) const {
   return main_weight_->Tensor(i).Sharded();
+}
+
+std::vector<ShardPiece> ParameterGroup::ShardPieces() const {
+  const TensorView whole = FlatMainWeight();
+  std::vector<ShardPiece> pieces;
+  for (int i : group_->flat_layout().memory_order()) {
+    const TensorView piece = main_weight_->TensorPiece(i);
+    const int64_t begin =
+        (piece.as<std::byte>() - whole.as<std::byte>()) / SizeOf(whole.dtype());
+    pieces.push_back(
+        {spec_.parameters[i], {begin, begin + piece.num_elements()}});
+  }
+  return pieces;
 }
 
 }  // namespace tessera::internal

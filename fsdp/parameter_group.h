@@ -13,8 +13,10 @@
 #include "tessera/dbuffer/buffer_group.h"
 #include "tessera/dbuffer/dbuffer.h"
 #include "tessera/fsdp/memory_plan.h"
+#include "tessera/fsdp/optimizer_shard.h"
 #include "tessera/fsdp/options.h"
 #include "tessera/fsdp/placements.h"
+#include "tessera/fsdp/unit.h"
 
 namespace tessera::internal {
 
@@ -31,6 +33,7 @@ class ParameterGroup {
  public:
   struct Spec {
     std::vector<BufferGroup::Tensor> tensors;
+    std::vector<ParameterId> parameters;  // the tensors' ids in the unit
     UnitPlacements placements;
     DType wire;
     DType accumulation;
@@ -97,6 +100,8 @@ class ParameterGroup {
   absl::StatusOr<ShardedTensor> MainWeight(int i) const;
   TensorView FlatMainGradient() const { return main_grad_->local(); }
   TensorView FlatMainWeight() const { return main_weight_->local(); }
+  // Where the parameters lie in both, as they lie there.
+  std::vector<ShardPiece> ShardPieces() const;
 
  private:
   ParameterGroup(std::shared_ptr<const BufferGroup> group, Spec spec);

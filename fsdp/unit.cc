@@ -96,6 +96,7 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
       spec = specs.insert(
           specs.end(),
           {.tensors = {},
+           .parameters = {},
            .placements = placements_,
            .wire = precision.wire.value_or(dtype),
            .accumulation = accumulation,
@@ -106,6 +107,7 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
     group_of[p] = static_cast<int>(spec - specs.begin());
     parameters_[p].index = static_cast<int>(spec->tensors.size());
     spec->tensors.push_back({parameter.name, parameter.layout});
+    spec->parameters.push_back(static_cast<ParameterId>(p));
   }
   for (ParameterGroup::Spec& spec : specs) {
     TESSERA_RETURN_IF_ERROR(CheckPrecision(spec));

@@ -15,10 +15,11 @@ absl::Status CheckWorkspace(const Workspace& workspace, int64_t wanted,
 }
 
 absl::Status WithWorkspace(int64_t bytes, Stream& stream,
-                           absl::FunctionRef<absl::Status(Workspace)> use) {
+                           absl::FunctionRef<absl::Status(Workspace)> use,
+                           absl::string_view tag) {
   if (bytes == 0) return use({});
-  TESSERA_ASSIGN_OR_RETURN(
-      Buffer buffer, stream.device().Allocate(bytes, "workspace", &stream));
+  TESSERA_ASSIGN_OR_RETURN(Buffer buffer,
+                           stream.device().Allocate(bytes, tag, &stream));
   const absl::Status result = use({buffer.data(), bytes});
   buffer.ResetAfter(stream);
   return result;

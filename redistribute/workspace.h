@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "tessera/device/stream.h"
 
 namespace tessera {
@@ -23,10 +24,11 @@ absl::Status CheckWorkspace(const Workspace& workspace, int64_t wanted,
                             int rank);
 
 // What `use` gives for so many bytes of the stream's device, allocated under
-// the tag "workspace" and freed in stream order, whatever comes of it.
+// the tag and freed in stream order, whatever comes of it.
 // ERRORS: also ResourceExhausted.
 absl::Status WithWorkspace(int64_t bytes, Stream& stream,
-                           absl::FunctionRef<absl::Status(Workspace)> use);
+                           absl::FunctionRef<absl::Status(Workspace)> use,
+                           absl::string_view tag = "workspace");
 
 }  // namespace internal
 }  // namespace tessera

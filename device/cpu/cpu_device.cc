@@ -11,6 +11,8 @@
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/cpu/freed_blocks.h"
 #include "tessera/device/cpu/memory_pool.h"
+#include "tessera/device/cpu/norm_kernels.h"
+#include "tessera/device/cpu/optimizer_kernels.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +41,19 @@ class GiveBack {
 void CopyBytes(void* dst, const void* src, int64_t bytes) {
   // Null pointers are legal only here.
   if (bytes > 0) std::memcpy(dst, src, bytes);
+}
+
+// Fewer bytes than the views are.
+internal::UpdateRows RowsOf(const TensorView& weight,
+                            const TensorView& gradient, const TensorView& first,
+                            const TensorView& second = {}) {
+  return {.n = weight.num_elements(),
+          .dtype = weight.dtype(),
+          .weight = weight.data(),
+          .gradient_dtype = gradient.dtype(),
+          .gradient = gradient.data(),
+          .first = first.data(),
+          .second = second.data()};
 }
 
 // Bodies capture views as `dst = dst`: a plain copy of what is const stays so,
@@ -88,6 +103,44 @@ class CpuKernels final : public Kernels {
                                   double scale) override {
     return [dst = dst, src = src, scale] {
       AccumulateScaledElements(dst, src, scale);
+      return absl::OkStatus();
+    };
+  }
+
+  LaunchBody SgdBody(Stream&, const TensorView& weight,
+                     const TensorView& gradient, const TensorView& momentum,
+                     const SgdUpdate& update) override {
+    return [rows = RowsOf(weight, gradient, momentum), update] {
+      internal::SgdRow(rows, update);
+      return absl::OkStatus();
+    };
+  }
+
+  LaunchBody AdamWBody(Stream&, const TensorView& weight,
+                       const TensorView& gradient,
+                       const TensorView& first_moment,
+                       const TensorView& second_moment,
+                       const AdamWUpdate& update) override {
+    return
+        [rows = RowsOf(weight, gradient, first_moment, second_moment), update] {
+          internal::AdamWRow(rows, update);
+          return absl::OkStatus();
+        };
+  }
+
+  LaunchBody AddSquaresBody(Stream&, const TensorView& sum,
+                            const TensorView& x) override {
+    return [sum = sum.as<double>(), x = x] {
+      *sum += internal::SumOfSquares(x.dtype(), x.data(), x.num_elements());
+      return absl::OkStatus();
+    };
+  }
+
+  LaunchBody CountNonFiniteBody(Stream&, const TensorView& count,
+                                const TensorView& x) override {
+    return [count = count.as<double>(), x = x] {
+      *count += static_cast<double>(
+          internal::CountNonFinite(x.dtype(), x.data(), x.num_elements()));
       return absl::OkStatus();
     };
   }

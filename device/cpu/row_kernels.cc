@@ -13,6 +13,7 @@
 // After foreach_target.h.
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "tessera/device/cpu/for_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::internal {
@@ -152,17 +153,6 @@ struct Lanes<Float16> {
         d32, hn::Or(sign, hn::IfThenElse(is_infinite, infinite, finite)), to);
   }
 };
-
-// Calls visit(d, i) for all of [0, n), with a tag `d` for as many elements at
-// `i` as it has lanes.
-template <typename Wide, class Visit>
-void ForLanes(int64_t n, Visit visit) {
-  const hn::ScalableTag<Wide> d;
-  const auto step = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + step <= n; i += step) visit(d, i);
-  for (; i < n; ++i) visit(hn::CappedTag<Wide, 1>(), i);
-}
 
 // --- Copies -----------------------------------------------------------------
 

@@ -39,6 +39,23 @@ class SimKernels final : public Kernels {
                                   double) override {
     return nullptr;
   }
+  LaunchBody SgdBody(Stream&, const TensorView&, const TensorView&,
+                     const TensorView&, const SgdUpdate&) override {
+    return nullptr;
+  }
+  LaunchBody AdamWBody(Stream&, const TensorView&, const TensorView&,
+                       const TensorView&, const TensorView&,
+                       const AdamWUpdate&) override {
+    return nullptr;
+  }
+  LaunchBody AddSquaresBody(Stream&, const TensorView&,
+                            const TensorView&) override {
+    return nullptr;
+  }
+  LaunchBody CountNonFiniteBody(Stream&, const TensorView&,
+                                const TensorView&) override {
+    return nullptr;
+  }
   LaunchBody CopyFromHostBody(Stream&, const TensorView&,
                               const void*) override {
     return nullptr;

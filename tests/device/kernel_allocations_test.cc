@@ -34,13 +34,17 @@ TEST_P(KernelAllocations, NoneOnceWarm) {
   Kernels& kernels = device.kernels();
 
   const TensorMeta meta = TensorMeta::Create(DType::kF32, {6, 5, 4, 3}).value();
-  std::vector<float> memory(4 * meta.num_elements());
+  std::vector<float> memory(6 * meta.num_elements());
   const TensorView x(memory.data(), meta);
   const TensorView y(memory.data() + meta.num_elements(), meta);
+  const TensorView z(memory.data() + 4 * meta.num_elements(), meta);
+  const TensorView z2(memory.data() + 5 * meta.num_elements(), meta);
   const TensorView strided =
       TensorView::Strided(memory.data() + 2 * meta.num_elements(), meta,
                           {4, 24, 120, 480 / 4})
           .value();
+  double value = 0;
+  const TensorView number = TensorView::Flat(&value, DType::kF64, 1);
   std::vector<BFloat16> halves(meta.num_elements());
   const TensorView half(
       halves.data(),
@@ -58,6 +62,19 @@ TEST_P(KernelAllocations, NoneOnceWarm) {
           {"add", [&] { return kernels.Add(*stream, x, y); }},
           {"accumulate_scaled",
            [&] { return kernels.AccumulateScaled(*stream, x, half, 0.5); }},
+          {"sgd",
+           [&] {
+             return kernels.Sgd(*stream, x, y, z,
+                                {.learning_rate = 0.1, .momentum = 0.9});
+           }},
+          {"adamw",
+           [&] {
+             return kernels.AdamW(*stream, x, y, z, z2, {.learning_rate = 0.1});
+           }},
+          {"add_squares",
+           [&] { return kernels.AddSquares(*stream, number, x); }},
+          {"count_non_finite",
+           [&] { return kernels.CountNonFinite(*stream, number, x); }},
           {"copy_from_host",
            [&] { return kernels.CopyFromHost(*stream, x, host.data()); }},
           {"copy_to_host",

@@ -114,6 +114,74 @@ TEST_F(KernelsTest, AccumulateScaledTakesFloatsIntoF32OrF64) {
   }
 }
 
+TEST_F(KernelsTest, OptimizersTakeF32AndF64) {
+  for (DType weight_dtype : kAllDTypes) {
+    for (DType gradient_dtype : kAllDTypes) {
+      const TensorView weight = TensorView::Flat(memory_, weight_dtype, 8);
+      const TensorView gradient =
+          TensorView::Flat(memory_ + 256, gradient_dtype, 8);
+      const TensorView kept = TensorView::Flat(memory_ + 512, weight_dtype, 8);
+      const auto is_wide = [](DType dtype) {
+        return dtype == DType::kF32 || dtype == DType::kF64;
+      };
+      const bool legal = is_wide(weight_dtype) && is_wide(gradient_dtype);
+      for (const absl::Status& status :
+           {kernels_.Sgd(*stream_, weight, gradient, kept, {.momentum = 0.5}),
+            kernels_.AdamW(*stream_, weight, gradient, kept, kept, {})}) {
+        EXPECT_EQ(status.ok(), legal) << weight_dtype << gradient_dtype;
+        if (legal) continue;
+        EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("an f32 or f64 weight "
+                                                         "and gradient")));
+      }
+    }
+  }
+}
+
+TEST_F(KernelsTest, OptimizersRejectWhatDoesNotFitTheWeight) {
+  const TensorView four = View("f32[4]");
+  const TensorView five = View("f32[5]");
+  const TensorView wide = View("f64[4]");
+  const SgdUpdate momentum = {.momentum = 0.9};
+  const auto elements = StatusIs(kInvalid, HasSubstr("one number of elements"));
+  const auto dtype = StatusIs(
+      kInvalid, HasSubstr("one dtype, found dst f32[4] and src f64[4]"));
+  EXPECT_THAT(kernels_.Sgd(*stream_, four, five, {}, {}), elements);
+  EXPECT_THAT(kernels_.Sgd(*stream_, four, four, five, momentum), elements);
+  EXPECT_THAT(kernels_.Sgd(*stream_, four, four, wide, momentum), dtype);
+  EXPECT_OK(kernels_.Sgd(*stream_, four, wide, five, {}));
+  EXPECT_THAT(kernels_.AdamW(*stream_, four, five, four, four, {}), elements);
+  EXPECT_THAT(kernels_.AdamW(*stream_, four, four, five, four, {}), elements);
+  EXPECT_THAT(kernels_.AdamW(*stream_, four, four, four, five, {}), elements);
+  EXPECT_THAT(kernels_.AdamW(*stream_, four, four, wide, four, {}), dtype);
+  EXPECT_THAT(kernels_.AdamW(*stream_, four, four, four, wide, {}), dtype);
+  EXPECT_THAT(
+      kernels_.AdamW(*stream_, four, four, four, four, {.step = 0}),
+      StatusIs(kInvalid, "kernels: adamw wants a step of at least 1, found 0"));
+}
+
+TEST_F(KernelsTest, NumbersAreOneF64AboutF32OrF64) {
+  const TensorView number = View("f64[1]");
+  for (DType dtype : kAllDTypes) {
+    const bool legal = dtype == DType::kF32 || dtype == DType::kF64;
+    const TensorView x = TensorView::Flat(memory_ + 512, dtype, 8);
+    for (const absl::Status& status :
+         {kernels_.AddSquares(*stream_, number, x),
+          kernels_.CountNonFinite(*stream_, number, x)}) {
+      EXPECT_EQ(status.ok(), legal) << dtype;
+      if (legal) continue;
+      EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("wants one f64 dst and "
+                                                       "an f32 or f64 src")));
+    }
+  }
+  for (const char* meta : {"f64[2]", "f32[1]", "f64[0]"}) {
+    EXPECT_THAT(kernels_.AddSquares(*stream_, View(meta), View("f32[4]")),
+                StatusIs(kInvalid, HasSubstr("one f64 dst")));
+  }
+  EXPECT_THAT(
+      kernels_.CountNonFinite(*stream_, number, Strided("f32[2,3]", {8, 1})),
+      StatusIs(kInvalid, HasSubstr("wants contiguous views")));
+}
+
 TEST_F(KernelsTest, FlatKernelsRejectOtherNumbersOfElements) {
   const TensorView four = View("f32[4]");
   const TensorView five = View("f32[5]");
@@ -147,6 +215,8 @@ TEST_F(KernelsTest, FlatKernelsRejectStrides) {
   EXPECT_THAT(kernels_.Cast(*stream_, gaps, dense), wants);
   EXPECT_THAT(kernels_.Add(*stream_, gaps, dense), wants);
   EXPECT_THAT(kernels_.AccumulateScaled(*stream_, dense, gaps, 1), wants);
+  EXPECT_THAT(kernels_.Sgd(*stream_, gaps, dense, {}, {}), wants);
+  EXPECT_THAT(kernels_.AdamW(*stream_, dense, dense, gaps, dense, {}), wants);
   EXPECT_THAT(kernels_.CopyFromHost(*stream_, gaps, memory_ + 512), wants);
   EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_ + 512, gaps), wants);
   EXPECT_OK(kernels_.Fill(*stream_, gaps, 1));
@@ -186,6 +256,10 @@ TEST_F(KernelsTest, ReturnsTheStreamsError) {
   EXPECT_THAT(kernels_.Scale(*stream_, x, 1), lost);
   EXPECT_THAT(kernels_.Add(*stream_, x, x), lost);
   EXPECT_THAT(kernels_.AccumulateScaled(*stream_, x, x, 1), lost);
+  EXPECT_THAT(kernels_.Sgd(*stream_, x, x, x, {}), lost);
+  EXPECT_THAT(kernels_.AdamW(*stream_, x, x, x, x, {}), lost);
+  EXPECT_THAT(kernels_.AddSquares(*stream_, View("f64[1]"), x), lost);
+  EXPECT_THAT(kernels_.CountNonFinite(*stream_, View("f64[1]"), x), lost);
   EXPECT_THAT(kernels_.CopyFromHost(*stream_, x, memory_), lost);
   EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_, x), lost);
   EXPECT_EQ(x.as<float>()[0], 0);
@@ -234,6 +308,61 @@ TEST_F(KernelsTest, DescribesWhatItReadsAndWrites) {
                           "copy_to_host reads x16 writes  moves 16 flops 0"));
   // ((y * 2) + y) + y * 2
   EXPECT_THAT(back, ElementsAre(5, 10, 15, 20));
+}
+
+TEST_F(KernelsTest, DescribesWhatNumbersAreMadeOf) {
+  const TensorView number = View("f64[1]");
+  const TensorView x(memory_ + 512, TensorMeta::Parse("f32[4]").value());
+  RecordingStream stream(device_);
+  EXPECT_OK(kernels_.AddSquares(stream, number, x));
+  EXPECT_OK(kernels_.CountNonFinite(stream, number, x));
+  ASSERT_EQ(stream.launches.size(), 2);
+  for (const auto& launch : stream.launches) {
+    ASSERT_EQ(launch.reads.size(), 2);
+    EXPECT_EQ(launch.reads[0].begin, number.data());
+    EXPECT_EQ(launch.reads[1].begin, x.data());
+    ASSERT_EQ(launch.writes.size(), 1);
+    EXPECT_EQ(launch.writes[0].begin, number.data());
+    EXPECT_EQ(launch.bytes, 32);
+  }
+  EXPECT_EQ(stream.launches[0].flops, 8);
+  EXPECT_EQ(stream.launches[1].flops, 4);
+}
+
+TEST_F(KernelsTest, DescribesWhatOptimizersReadAndWrite) {
+  const auto view = [&](int place) {
+    return TensorView::Flat(memory_ + 128 * place, DType::kF32, 4);
+  };
+  RecordingStream stream(device_);
+  const auto sgd = [&](const SgdUpdate& update) {
+    EXPECT_OK(kernels_.Sgd(stream, view(0), view(1), view(2), update));
+  };
+  sgd({});
+  sgd({.weight_decay = 0.1});
+  sgd({.momentum = 0.9, .first = true});
+  sgd({.momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+  EXPECT_OK(kernels_.AdamW(stream, view(0), view(1), view(2), view(3), {}));
+
+  std::vector<std::string> seen;
+  const auto list = [&](const std::vector<MemoryRange>& ranges) {
+    std::string text;
+    for (const MemoryRange& range : ranges) {
+      EXPECT_EQ(range.bytes, 16);
+      text.push_back(
+          "wgmv"[(static_cast<const char*>(range.begin) - memory_) / 128]);
+    }
+    return text;
+  };
+  for (auto& launch : stream.launches) {
+    seen.push_back(absl::StrCat(launch.name, " ", list(launch.reads), " to ",
+                                list(launch.writes), " moves ", launch.bytes,
+                                " flops ", launch.flops));
+  }
+  EXPECT_THAT(seen, ElementsAre("sgd wg to w moves 48 flops 8",
+                                "sgd wg to w moves 48 flops 16",
+                                "sgd wg to wm moves 64 flops 8",
+                                "sgd wgm to wm moves 80 flops 36",
+                                "adamw wgmv to wmv moves 112 flops 56"));
 }
 
 }  // namespace

@@ -179,6 +179,8 @@ TEST_F(SimDeviceTest, KernelsTakeTheTimeOfTheirBytes) {
   ASSERT_OK(kernels.Scale(*stream, a, 2.0));
   ASSERT_OK(kernels.Add(*stream, a, b));
   ASSERT_OK(kernels.AccumulateScaled(*stream, a, b, 2.0));
+  ASSERT_OK(kernels.Sgd(*stream, a, b, {}, {}));
+  ASSERT_OK(kernels.AdamW(*stream, a, b, b, b, {}));
   ASSERT_OK(kernels.CopyFromHost(*stream, a, host.data()));
   ASSERT_OK(kernels.CopyToHost(*stream, host.data(), a));
   std::vector<std::pair<std::string, int64_t>> durations;
@@ -186,15 +188,16 @@ TEST_F(SimDeviceTest, KernelsTakeTheTimeOfTheirBytes) {
     durations.emplace_back(operation.name,
                            operation.end_ps - operation.begin_ps);
   }
-  EXPECT_THAT(durations,
-              ElementsAre(std::pair("fill", 100 + 2 * 400),
-                          std::pair("copy", 100 + 2 * 800),
-                          std::pair("cast", 100 + 2 * 800),
-                          std::pair("scale", 100 + 2 * 800),
-                          std::pair("add", 100 + 2 * 1200),
-                          std::pair("accumulate_scaled", 100 + 2 * 1200),
-                          std::pair("copy_from_host", 100 + 2 * 400),
-                          std::pair("copy_to_host", 100 + 2 * 400)));
+  EXPECT_THAT(
+      durations,
+      ElementsAre(
+          std::pair("fill", 100 + 2 * 400), std::pair("copy", 100 + 2 * 800),
+          std::pair("cast", 100 + 2 * 800), std::pair("scale", 100 + 2 * 800),
+          std::pair("add", 100 + 2 * 1200),
+          std::pair("accumulate_scaled", 100 + 2 * 1200),
+          std::pair("sgd", 100 + 2 * 1200), std::pair("adamw", 100 + 5 * 1400),
+          std::pair("copy_from_host", 100 + 2 * 400),
+          std::pair("copy_to_host", 100 + 2 * 400)));
   EXPECT_EQ(host, std::vector<float>(100, 7.0f));
   EXPECT_THAT(kernels.Copy(*stream, a, b.Slice(0, {0, 50})),
               StatusIs(absl::StatusCode::kInvalidArgument));

@@ -26,6 +26,7 @@ namespace {
 using ::tessera::testing::DefaultToyUnits;
 using ::tessera::testing::OracleHistory;
 using ::tessera::testing::ToyHistory;
+using ::tessera::testing::ToyOptimizer;
 using ::tessera::testing::ToyRank;
 using ::tessera::testing::ToyRun;
 using ::testing::SizeIs;
@@ -70,6 +71,8 @@ TEST(SimTrainingTest, CountsWhatLocalRanksCount) {
         run.strategy = strategy;
         run.mesh = mesh;
         run.zero_grad = zero_grad;
+        run.optimizer = zero_grad == ZeroGrad::kFill ? ToyOptimizer::kMomentum
+                                                     : ToyOptimizer::kAdamW;
         run.dtype = DType::kBF16;
         run.units = DefaultToyUnits();
         SCOPED_TRACE(run.ToString());

@@ -14,6 +14,7 @@
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/gradient_oracle.h"
+#include "tests/optimizer_reference.h"
 
 namespace tessera::testing {
 namespace {
@@ -290,6 +291,83 @@ double ToyGradient(const ToyRun& run, const GradientPlace& at, double weight) {
 
 namespace {
 
+// Hyperparameters of a run's parameters: those with several dims, then those
+// with one.
+std::vector<SgdHyperparameters> SgdGroups(const ToyRun& run) {
+  const double rate = run.learning_rate;
+  switch (run.optimizer) {
+    case ToyOptimizer::kMomentum:
+      return {{.learning_rate = rate,
+               .momentum = 0.9,
+               .dampening = 0.25,
+               .weight_decay = 0.01},
+              {.learning_rate = rate / 3, .momentum = 0.5}};
+    case ToyOptimizer::kNesterov:
+      return {{.learning_rate = rate,
+               .momentum = 0.9,
+               .weight_decay = 0.01,
+               .nesterov = true},
+              {.learning_rate = rate}};
+    default:
+      return {{.learning_rate = rate}, {.learning_rate = rate}};
+  }
+}
+
+std::vector<AdamWHyperparameters> AdamWGroups(const ToyRun& run) {
+  return {{.learning_rate = run.learning_rate, .weight_decay = 0.1},
+          {.learning_rate = run.learning_rate / 3,
+           .beta1 = 0.8,
+           .weight_decay = 0.0}};
+}
+
+int GroupOf(const ToyParameter& parameter) {
+  return parameter.extents.size() == 1 ? 1 : 0;
+}
+
+// What trains the elements of one parameter, one by one.
+template <typename T>
+class ReferenceOptimizer {
+ public:
+  ReferenceOptimizer(const ToyRun& run, const ToyParameter& parameter)
+      : is_adamw_(run.optimizer == ToyOptimizer::kAdamW),
+        sgd_(SgdGroups(run)[GroupOf(parameter)]),
+        adamw_(AdamWGroups(run)[GroupOf(parameter)]),
+        first_(Elements(parameter)),
+        second_(Elements(parameter)) {}
+
+  void Step(T* weight, const TensorView& gradient) {
+    ++steps_;
+    for (int64_t i = 0; i < gradient.num_elements(); ++i) {
+      const T g = static_cast<T>(ReadWide(gradient, i));
+      if (is_adamw_) {
+        AdamWReference<T>(weight[i], g, first_[i], second_[i],
+                          {.learning_rate = adamw_.learning_rate,
+                           .beta1 = adamw_.beta1,
+                           .beta2 = adamw_.beta2,
+                           .epsilon = adamw_.epsilon,
+                           .weight_decay = adamw_.weight_decay,
+                           .step = steps_});
+      } else {
+        SgdReference<T>(weight[i], g, first_[i],
+                        {.learning_rate = sgd_.learning_rate,
+                         .momentum = sgd_.momentum,
+                         .dampening = sgd_.dampening,
+                         .weight_decay = sgd_.weight_decay,
+                         .nesterov = sgd_.nesterov,
+                         .first = steps_ == 1});
+      }
+    }
+  }
+
+ private:
+  const bool is_adamw_;
+  const SgdHyperparameters sgd_;
+  const AdamWHyperparameters adamw_;
+  std::vector<T> first_;
+  std::vector<T> second_;
+  int64_t steps_ = 0;
+};
+
 // Room for the values of every step.
 ToyHistory EmptyHistory(const ToyRun& run) {
   ToyHistory history;
@@ -361,6 +439,8 @@ void TrainElements(const ToyRun& run, const Parallel& parallel, int u, int p,
     WriteElement(main.view(), i, InitialWeight(u, p, indices[i]));
   }
   Spread(main.ToDoubles(), indices, history.weights[0][u][p]);
+  ReferenceOptimizer<float> f32(run, run.units[u].parameters[p]);
+  ReferenceOptimizer<double> f64(run, run.units[u].parameters[p]);
   for (int step = 0; step < run.steps; ++step) {
     Values model(run.dtype, n);
     CastElements(model.view(), main.view());
@@ -379,8 +459,11 @@ void TrainElements(const ToyRun& run, const Parallel& parallel, int u, int p,
       oracle.Add(views);
     }
     oracle.Finalize();
-    AccumulateScaledElements(main.view(), oracle.gradient(),
-                             -run.learning_rate);
+    if (dtypes.main_weight == DType::kF32) {
+      f32.Step(main.view().as<float>(), oracle.gradient());
+    } else {
+      f64.Step(main.view().as<double>(), oracle.gradient());
+    }
     std::vector<double> gradient;
     for (int64_t i = 0; i < n; ++i) {
       gradient.push_back(ReadWide(oracle.gradient(), i));
@@ -614,8 +697,10 @@ absl::Status ToyRank::TrainStep(int step, const ToyValues& expected_weights) {
     TESSERA_RETURN_IF_ERROR(Forward(expected_weights));
     TESSERA_RETURN_IF_ERROR(Backward(step, m, m + 1 == run_.microbatches));
   }
-  SgdOptimizer optimizer(*context_, run_.learning_rate);
-  TESSERA_RETURN_IF_ERROR(optimizer.Step());
+  if (optimizer_step_ == nullptr) {
+    TESSERA_ASSIGN_OR_RETURN(optimizer_step_, MakeToyStep(run_, *context_));
+  }
+  TESSERA_RETURN_IF_ERROR(optimizer_step_());
   return run_.ZeroesAfter(step) ? context_->ZeroGradients(run_.zero_grad)
                                 : absl::OkStatus();
 }
@@ -642,13 +727,42 @@ absl::Status ToyRank::CheckWeights(const ToyValues& expected) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ToyStep> MakeToyStep(const ToyRun& run, Context& context) {
+  const auto choose = [&run](absl::string_view unit_name,
+                             absl::string_view name) {
+    for (const ToyUnit& unit : run.units) {
+      if (unit.name != unit_name) continue;
+      for (const ToyParameter& parameter : unit.parameters) {
+        if (parameter.name == name) return GroupOf(parameter);
+      }
+    }
+    return -1;
+  };
+  const auto step_of = [](auto optimizer) -> ToyStep {
+    const auto shared =
+        std::make_shared<decltype(optimizer)>(std::move(optimizer));
+    return [shared] { return shared->Step(); };
+  };
+  if (run.optimizer == ToyOptimizer::kAdamW) {
+    TESSERA_ASSIGN_OR_RETURN(
+        AdamWOptimizer optimizer,
+        AdamWOptimizer::Create(context, AdamWGroups(run), choose));
+    return step_of(std::move(optimizer));
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      SgdOptimizer optimizer,
+      SgdOptimizer::Create(context, SgdGroups(run), choose));
+  return step_of(std::move(optimizer));
+}
+
 absl::Status TrainAndCompare(const ToyRun& run, const ToyHistory& expected) {
   return RunLocalRanks(
       DeviceMesh::Parse(run.mesh)->size(),
       [&](LocalRank& rank) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<ToyRank> toy,
                                  ToyRank::Create(run, rank.comms, rank.stream));
-        SgdOptimizer optimizer(toy->context(), run.learning_rate);
+        TESSERA_ASSIGN_OR_RETURN(const ToyStep optimizer_step,
+                                 MakeToyStep(run, toy->context()));
         for (int step = 0; step < run.steps; ++step) {
           for (int m = 0; m < run.microbatches; ++m) {
             Microbatch scope = toy->context().OpenMicrobatch(
@@ -659,7 +773,7 @@ absl::Status TrainAndCompare(const ToyRun& run, const ToyHistory& expected) {
           }
           TESSERA_RETURN_IF_ERROR(
               toy->CheckGradients(expected.gradients[step]));
-          TESSERA_RETURN_IF_ERROR(optimizer.Step());
+          TESSERA_RETURN_IF_ERROR(optimizer_step());
           TESSERA_RETURN_IF_ERROR(
               toy->CheckWeights(expected.weights[step + 1]));
           if (!run.ZeroesAfter(step)) continue;

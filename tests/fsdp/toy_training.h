@@ -32,6 +32,9 @@ struct ToyUnit {
   std::optional<double> grad_divisor = std::nullopt;
 };
 
+// What trains a toy. All but plain SGD treat parameters of one dim differently.
+enum class ToyOptimizer { kSgd, kMomentum, kNesterov, kAdamW };
+
 struct ToyRun {
   std::string mesh = "dp_outer=2,dp_inner=2";
   std::string strategy = "hsdp";
@@ -52,6 +55,7 @@ struct ToyRun {
   // Gradients are zeroed after so many steps: in between, backwards add to
   // what is final.
   int steps_per_zeroing = 1;
+  ToyOptimizer optimizer = ToyOptimizer::kSgd;
   bool integer_gradients = false;  // small integers, independent of weights
   CpuStreams streams = CpuStreams::kInline;
   std::vector<ToyUnit> units;
@@ -100,6 +104,10 @@ ToyHistory OracleHistory(const ToyRun& run);
 // By plain arithmetic in f64, all contributions in one sum.
 ToyHistory BigBatchHistory(const ToyRun& run);
 
+// What makes a step of the run's optimizer. LIFETIME: borrows the context.
+using ToyStep = std::function<absl::Status()>;
+absl::StatusOr<ToyStep> MakeToyStep(const ToyRun& run, Context& context);
+
 // The program of one rank over its units.
 class ToyRank {
  public:
@@ -118,8 +126,8 @@ class ToyRank {
   absl::Status Backward(int step, int microbatch,
                         std::optional<bool> is_last = std::nullopt);
 
-  // One step: all microbatches from weights that are `expected_weights`, SGD,
-  // zeroing.
+  // One step: all microbatches from weights that are `expected_weights`, the
+  // optimizer, zeroing.
   absl::Status TrainStep(int step, const ToyValues& expected_weights);
 
   // Fails where this rank's piece of a main gradient (weight) differs from the
@@ -148,6 +156,7 @@ class ToyRank {
   Stream& stream_;
   std::unique_ptr<Context> context_;
   std::vector<Unit*> units_;
+  ToyStep optimizer_step_;  // null before the first step
 };
 
 // Trains under Tessera and compares with `expected` after every step, on every

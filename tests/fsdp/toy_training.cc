@@ -439,8 +439,9 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
       return absl::InternalError(
           absl::StrCat("weight is ", weight.meta().ToString()));
     }
+    const MemoryRange reads[] = {weight};
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
-        {.name = "check weights"},
+        {.name = "check weights", .reads = reads},
         [u, p, weight, indices = IndicesOf(layout, rank_),
          &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
@@ -482,8 +483,10 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
     TESSERA_ASSIGN_OR_RETURN(const TensorView gradient,
                              units_[u]->grad(p, GradientWrite::kOverwrite));
+    const MemoryRange reads[] = {weight};
+    const MemoryRange writes[] = {gradient};
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
-        {.name = "toy backward"},
+        {.name = "toy backward", .reads = reads, .writes = writes},
         [this, place, u, p, step, microbatch, weight, gradient,
          indices = IndicesOf(units_[u]->parameter_layout(p), rank_)] {
           for (int64_t i = 0; i < gradient.num_elements(); ++i) {

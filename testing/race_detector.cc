@@ -1,6 +1,5 @@
 #include "tessera/testing/race_detector.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +23,11 @@ bool IsNothing(const MemoryRange& range) {
 
 uintptr_t AddressOf(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
+bool IsBefore(const StreamOrder::Operation& operation,
+              const VectorClock& clock) {
+  return clock.at(operation.stream) >= operation.number();
+}
+
 // Where `range` lies, counted from `begin`.
 Interval OffsetsOf(const MemoryRange& range, uintptr_t begin) {
   const auto first = static_cast<int64_t>(AddressOf(range.begin) - begin);
@@ -32,64 +36,16 @@ Interval OffsetsOf(const MemoryRange& range, uintptr_t begin) {
 
 }  // namespace
 
-// VectorClock.
-
-int64_t VectorClock::at(int stream) const {
-  return stream < static_cast<int>(counts_.size()) ? counts_[stream] : 0;
-}
-
-int64_t VectorClock::Advance(int stream) {
-  if (stream >= static_cast<int>(counts_.size())) counts_.resize(stream + 1);
-  return ++counts_[stream];
-}
-
-void VectorClock::Join(const VectorClock& other) {
-  if (counts_.size() < other.counts_.size()) {
-    counts_.resize(other.counts_.size());
-  }
-  for (size_t i = 0; i < other.counts_.size(); ++i) {
-    counts_[i] = std::max(counts_[i], other.counts_[i]);
-  }
-}
-
-bool VectorClock::Covers(const VectorClock& other) const {
-  for (size_t i = 0; i < other.counts_.size(); ++i) {
-    if (at(static_cast<int>(i)) < other.counts_[i]) return false;
-  }
-  return true;
-}
-
-// RaceDetector: order.
-
-int RaceDetector::AddStream(absl::string_view name) {
-  streams_.emplace_back().name = std::string(name);
-  return static_cast<int>(streams_.size()) - 1;
-}
-
-void RaceDetector::Settle(StreamState& stream) {
-  stream.clock.Join(host_);
-  VectorClock all = stream.clock;
-  for (const PendingWait& wait : stream.pending) all.Join(wait.clock);
-  for (const PendingWait& wait : stream.pending) {
-    VectorClock without = stream.clock;
-    for (const PendingWait& other : stream.pending) {
-      if (&other != &wait) without.Join(other.clock);
-    }
-    waits_[wait.index].redundant = without.Covers(wait.clock);
-  }
-  stream.pending.clear();
-  stream.clock = std::move(all);
+RaceDetector::RaceDetector(const Options& options)
+    : device_(options.device),
+      max_problems_(options.max_problems),
+      order_(options.drop_wait) {
+  callers_.bytes = INT64_MAX;
 }
 
 RaceDetector::OperationRef RaceDetector::Enqueue(int stream,
                                                  absl::string_view name) {
-  StreamState& state = streams_[stream];
-  Settle(state);
-  const int64_t number = state.clock.Advance(stream);
-  state.last = absl::StrCat(name, " #", number);
-  for (size_t wait : state.without_after) waits_[wait].after = state.last;
-  state.without_after.clear();
-  return std::make_shared<Operation>(Operation{state.last, stream, number});
+  return std::make_shared<StreamOrder::Operation>(order_.Launch(stream, name));
 }
 
 void RaceDetector::Launch(int stream, absl::string_view name,
@@ -102,33 +58,7 @@ void RaceDetector::Launch(int stream, absl::string_view name,
   for (const MemoryRange& range : writes) Keep(operation, range, true);
 }
 
-RaceDetector::Point RaceDetector::Record(int stream) {
-  StreamState& state = streams_[stream];
-  Settle(state);
-  return {state.clock, state.name, state.last};
-}
-
-bool RaceDetector::Wait(int stream, const Point* point) {
-  const size_t index = waits_.size();
-  StreamState& state = streams_[stream];
-  StreamWait& wait = waits_.emplace_back();
-  wait.stream = state.name;
-  state.without_after.push_back(index);
-  if (point != nullptr) {
-    wait.recorded_on = point->stream;
-    wait.before = point->before;
-  }
-  if (options_.drop_wait == static_cast<int64_t>(index)) return false;
-  state.pending.push_back(
-      {index, point == nullptr ? VectorClock() : point->clock});
-  return true;
-}
-
-void RaceDetector::SynchronizeHost(const Point& point) {
-  host_.Join(point.clock);
-}
-
-// RaceDetector: memory.
+// Memory.
 
 void RaceDetector::Allocate(const void* begin, int64_t bytes,
                             absl::string_view tag) {
@@ -169,7 +99,7 @@ void RaceDetector::Check(const OperationRef& operation,
   for (const Access& other : allocation.accesses) {
     if (!writes && !other.writes) continue;
     if (Intersect(other.range, offsets).empty()) continue;
-    if (IsBefore(other, ClockOf(operation))) continue;
+    if (IsBefore(*other.by, operation->clock)) continue;
     Report(absl::StrCat(access, ", not ordered after ", Describe(other.by),
                         ", which", Verb(other.writes), Bytes(other.range)));
   }
@@ -184,7 +114,7 @@ void RaceDetector::Keep(const OperationRef& operation, const MemoryRange& range,
   // and is so with this one.
   std::erase_if(allocation.accesses, [&](const Access& other) {
     return Contains(offsets, other.range) && (writes || !other.writes) &&
-           IsBefore(other, ClockOf(operation));
+           IsBefore(*other.by, operation->clock);
   });
   allocation.accesses.push_back({operation, writes, offsets});
 }
@@ -207,7 +137,7 @@ void RaceDetector::FreeOnHost(const void* begin) {
   Allocation* const allocation = LiveAllocation(begin, "the host");
   if (allocation == nullptr) return;
   for (const Access& access : allocation->accesses) {
-    if (IsBefore(access, host_)) continue;
+    if (IsBefore(*access.by, order_.host())) continue;
     Report(absl::StrCat("the host frees ", Describe(*allocation),
                         ", not ordered after ", Describe(access.by), ", which",
                         Verb(access.writes), Bytes(access.range)));
@@ -223,16 +153,16 @@ void RaceDetector::FreeOnStream(const void* begin, int stream) {
   allocation->freed = absl::StrCat(Describe(operation), " has freed");
 }
 
-// RaceDetector: reports.
+// Reports.
 
 void RaceDetector::Report(absl::string_view problem) {
-  if (num_problems_++ >= options_.max_problems) return;
-  problems_.push_back(absl::StrCat(options_.device, ": ", problem));
+  if (num_problems_++ >= max_problems_) return;
+  problems_.push_back(absl::StrCat(device_, ": ", problem));
 }
 
 std::string RaceDetector::Describe(const OperationRef& operation) const {
-  return absl::StrCat(operation->name, " on '",
-                      streams_[operation->stream].name, "'");
+  return absl::StrCat(operation->name, " on '", order_.name(operation->stream),
+                      "'");
 }
 
 std::string RaceDetector::Describe(const Allocation& allocation) {

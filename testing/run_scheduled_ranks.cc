@@ -58,12 +58,13 @@ Run::Run(int num_ranks, Program program, const ScheduledRunOptions& options)
       ends_(num_ranks) {
   for (int rank = 0; rank < num_ranks; ++rank) {
     RaceDetector::Options detector = {.device = RankName(rank),
+                                      .drop_wait = std::nullopt,
                                       .max_problems = options.max_problems};
     const std::optional<DroppedWait>& dropped = options.drop_wait;
     if (dropped.has_value() && dropped->rank == rank) {
       detector.drop_wait = dropped->call;
     }
-    detectors_.emplace_back(std::move(detector));
+    detectors_.emplace_back(detector);
   }
 }
 
@@ -130,7 +131,7 @@ ScheduledReport Run::Report() const {
   ScheduledReport report = {
       .problems = Problems(), .waits = {}, .steps = scheduler_.steps()};
   for (const RaceDetector& detector : detectors_) {
-    report.waits.push_back(detector.waits());
+    report.waits.push_back(detector.Waits());
   }
   return report;
 }

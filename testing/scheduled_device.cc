@@ -103,7 +103,7 @@ struct ScheduledStream::Progress {
 // The state of one event: it passes once so many operations are done.
 class ScheduledStream::Passing final : public Event::State {
  public:
-  Passing(std::shared_ptr<Progress> progress, RaceDetector::Point order)
+  Passing(std::shared_ptr<Progress> progress, StreamOrder::Point order)
       : progress_(std::move(progress)), order_(std::move(order)) {}
 
   absl::Status Synchronize(int64_t point) override {
@@ -115,11 +115,11 @@ class ScheduledStream::Passing final : public Event::State {
   }
 
   const std::shared_ptr<Progress>& progress() const { return progress_; }
-  const RaceDetector::Point& order() const { return order_; }
+  const StreamOrder::Point& order() const { return order_; }
 
  private:
   const std::shared_ptr<Progress> progress_;
-  const RaceDetector::Point order_;
+  const StreamOrder::Point order_;
 };
 
 ScheduledStream::ScheduledStream(Device& device, absl::string_view name,

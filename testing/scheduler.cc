@@ -34,13 +34,13 @@ void Scheduler::GiveTurn(int host) {
   steps_.push_back(hosts_[host].name);
   MutexLock lock(mutex_);
   turn_ = host;
-  turn_changed_.NotifyAll();
+  turn_came_[host].NotifyOne();
 }
 
 void Scheduler::AwaitTurn(int host) {
   {
     MutexLock lock(mutex_);
-    while (turn_ != host) turn_changed_.Wait(mutex_);
+    while (turn_ != host) turn_came_[host].Wait(mutex_);
   }
   running_ = host;
 }

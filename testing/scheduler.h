@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -130,7 +130,7 @@ class Scheduler {
 
   // All else is used by the host whose turn it is.
   Mutex mutex_;
-  CondVar turn_changed_;
+  std::map<int, CondVar> turn_came_ ABSL_GUARDED_BY(mutex_);  // by host
   int turn_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 

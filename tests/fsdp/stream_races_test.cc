@@ -1,37 +1,57 @@
+// The unchanged runtime on streams that run in any order: no order may give
+// other bits than the oracle's, and no two accesses may lack an order.
+
+#include <cstdint>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tessera/base/status_macros.h"
-#include "tessera/testing/run_scheduled_ranks.h"
-#include "tests/fsdp/toy_training.h"
+#include "tests/fsdp/scheduled_training.h"
+#include "tests/sanitized.h"
 #include "tests/status_matchers.h"
 
-namespace tessera::testing {
+namespace tessera {
 namespace {
 
-TEST(StreamRacesTest, Try) {
-  ToyRun run;
-  run.units = DefaultToyUnits();
-  const ToyHistory expected = OracleHistory(run);
-  ScheduledReport report;
-  EXPECT_OK(RunScheduledRanks(
-      4,
-      [&](ScheduledRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(auto toy,
-                                 ToyRank::Create(run, rank.comms, rank.stream));
-        for (int step = 0; step < run.steps; ++step) {
-          TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[step]));
-          TESSERA_RETURN_IF_ERROR(
-              toy->CheckWeights(expected.weights[step + 1]));
-        }
-        return toy->context().Synchronize();
-      },
-      {.seed = 1}, &report));
-  std::cout << report.steps.size() << "\n";
-  for (const StreamWait& w : report.waits[0]) {
-    std::cout << w.stream << " waits for " << w.recorded_on << ": " << w.before
-              << " -> " << w.after << (w.redundant ? " redundant" : "") << "\n";
+using ::tessera::testing::kSanitized;
+using ::tessera::testing::RunsOfAllStrategies;
+using ::tessera::testing::ScheduledTraining;
+using ::tessera::testing::ToyRun;
+
+constexpr uint64_t kNumSeeds = kSanitized ? 2 : TESSERA_NUM_SEEDS;
+
+void ExpectNoRaces(const ScheduledTraining& training) {
+  for (uint64_t seed = 0; seed < kNumSeeds; ++seed) {
+    ASSERT_OK(training.Run({.seed = seed})) << training.ToString();
+  }
+}
+
+TEST(StreamRacesTest, EveryStrategyEqualsTheOracleInAnyOrder) {
+  for (const ToyRun& run : RunsOfAllStrategies()) {
+    ExpectNoRaces(ScheduledTraining(run));
+  }
+}
+
+TEST(StreamRacesTest, SoItDoesWhereFinalGradientsAreAddedTo) {
+  for (const ToyRun& run : RunsOfAllStrategies()) {
+    ExpectNoRaces(ScheduledTraining(run, {.finalizes_often = true}));
+  }
+}
+
+TEST(StreamRacesTest, SoItDoesWhereWeightsAreKept) {
+  for (ReleaseWeights release :
+       {ReleaseWeights::kAfterBackward, ReleaseWeights::kNever}) {
+    for (ToyRun run : RunsOfAllStrategies()) {
+      run.release = release;
+      ExpectNoRaces(ScheduledTraining(run));
+    }
+  }
+}
+
+TEST(StreamRacesTest, SoItDoesWhereUnitsAreSkipped) {
+  for (const ToyRun& run : RunsOfAllStrategies()) {
+    ExpectNoRaces(ScheduledTraining(run, {.skips_units = true}));
   }
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera

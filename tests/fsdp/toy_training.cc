@@ -462,16 +462,38 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
   return absl::OkStatus();
 }
 
+absl::Status ToyRank::UseWeights(int u) {
+  for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {
+    TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
+    const MemoryRange reads[] = {weight};
+    TESSERA_RETURN_IF_ERROR(
+        stream_.Launch({.name = "use weights", .reads = reads},
+                       [] { return absl::OkStatus(); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ToyRank::CloseForward(int u) {
+  TESSERA_RETURN_IF_ERROR(UseWeights(u));
+  units_[u]->AfterForward();
+  return absl::OkStatus();
+}
+
+absl::Status ToyRank::OpenBackward(int u) {
+  units_[u]->BeforeBackward();
+  return UseWeights(u);
+}
+
 absl::Status ToyRank::Forward(const ToyValues& expected) {
   const int n = static_cast<int>(units_.size());
   for (int u = 0; u < n; ++u) {
     TESSERA_RETURN_IF_ERROR(OpenForward(u, expected));
     // Units without children end at once, roots after their last child.
     const bool has_children = u + 1 < n && run_.units[u + 1].parent == u;
-    if (!has_children) units_[u]->AfterForward();
+    if (!has_children) TESSERA_RETURN_IF_ERROR(CloseForward(u));
     if (run_.units[u].parent >= 0 &&
         (u + 1 == n || run_.units[u + 1].parent != run_.units[u].parent)) {
-      units_[run_.units[u].parent]->AfterForward();
+      TESSERA_RETURN_IF_ERROR(CloseForward(run_.units[u].parent));
     }
   }
   return context_->status();
@@ -508,9 +530,9 @@ absl::Status ToyRank::Backward(int step, int microbatch,
     const int parent = run_.units[u].parent;
     const bool first_child =
         parent >= 0 && (u + 1 == n || run_.units[u + 1].parent != parent);
-    if (first_child) units_[parent]->BeforeBackward();
+    if (first_child) TESSERA_RETURN_IF_ERROR(OpenBackward(parent));
     const bool has_children = u + 1 < n && run_.units[u + 1].parent == u;
-    if (!has_children) units_[u]->BeforeBackward();
+    if (!has_children) TESSERA_RETURN_IF_ERROR(OpenBackward(u));
     TESSERA_RETURN_IF_ERROR(WriteGradients(u, step, microbatch));
     units_[u]->AfterBackward(is_last);
   }

@@ -125,6 +125,11 @@ class ToyRank {
       : run_(run), mesh_(std::move(mesh)), rank_(rank), stream_(stream) {}
 
   absl::Status OpenForward(int u, const ToyValues& expected);
+  // As a last layer does, which is used behind the others in forward and in
+  // front of them in backward.
+  absl::Status UseWeights(int u);
+  absl::Status CloseForward(int u);
+  absl::Status OpenBackward(int u);
   absl::Status WriteGradients(int u, int step, int microbatch);
   absl::Status CheckPiece(const ShardedTensor& tensor,
                           const std::vector<double>& expected,

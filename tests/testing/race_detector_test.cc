@@ -32,7 +32,7 @@ class RaceDetectorTest : public ::testing::Test {
   }
   // `waiter` waits for all that `stream` was given.
   bool Wait(int waiter, int stream) {
-    const RaceDetector::Point point = detector_.Record(stream);
+    const StreamOrder::Point point = detector_.Record(stream);
     return detector_.Wait(waiter, &point);
   }
   const std::vector<std::string>& problems() const {
@@ -89,7 +89,7 @@ TEST_F(RaceDetectorTest, OneStreamIsAnOrder) {
 
 TEST_F(RaceDetectorTest, AnEventOrdersWhatComesBeforeIt) {
   Write(a_, Bytes(0, 64));
-  const RaceDetector::Point point = detector_.Record(a_);
+  const StreamOrder::Point point = detector_.Record(a_);
   Write(a_, Bytes(64, 128));
   detector_.Wait(b_, &point);
   Write(b_, Bytes(0, 64));
@@ -116,7 +116,7 @@ TEST_F(RaceDetectorTest, TheHostOrdersWhatItEnqueuesAfterItHasWaited) {
 
 TEST_F(RaceDetectorTest, TheHostDoesNotOrderWhatItEnqueuedBefore) {
   Write(a_, Bytes(0, 64));
-  const RaceDetector::Point point = detector_.Record(a_);
+  const StreamOrder::Point point = detector_.Record(a_);
   Write(b_, Bytes(0, 64));
   detector_.SynchronizeHost(point);
   EXPECT_THAT(problems(), SizeIs(1));
@@ -217,8 +217,8 @@ TEST_F(RaceDetectorTest, ListsWaitsAndWhatTheyAreFor) {
   Write(a_, Bytes(0, 64));
   Wait(b_, a_);
   Read(b_, Bytes(0, 64));
-  ASSERT_THAT(detector_.waits(), SizeIs(1));
-  const StreamWait& wait = detector_.waits()[0];
+  ASSERT_THAT(detector_.Waits(), SizeIs(1));
+  const StreamWait& wait = detector_.Waits()[0];
   EXPECT_EQ(wait.stream, "b");
   EXPECT_EQ(wait.recorded_on, "a");
   EXPECT_EQ(wait.before, "write #1");
@@ -229,7 +229,7 @@ TEST_F(RaceDetectorTest, ListsWaitsAndWhatTheyAreFor) {
 // Which waits are redundant, in order.
 std::vector<bool> Redundant(const RaceDetector& detector) {
   std::vector<bool> redundant;
-  for (const StreamWait& wait : detector.waits()) {
+  for (const StreamWait& wait : detector.Waits()) {
     redundant.push_back(wait.redundant);
   }
   return redundant;
@@ -267,7 +267,7 @@ TEST(RaceDetectorOptionsTest, DropsAWait) {
   const int b = detector.AddStream("b");
   const char bytes[64] = {};
   const auto wait = [&] {
-    const RaceDetector::Point point = detector.Record(a);
+    const StreamOrder::Point point = detector.Record(a);
     return detector.Wait(b, &point);
   };
   EXPECT_TRUE(wait());
@@ -275,7 +275,7 @@ TEST(RaceDetectorOptionsTest, DropsAWait) {
   EXPECT_FALSE(wait());
   detector.Launch(b, "read", {{bytes, 64}}, {});
   EXPECT_THAT(detector.problems(), SizeIs(1));
-  EXPECT_THAT(detector.waits(), SizeIs(2));
+  EXPECT_THAT(detector.Waits(), SizeIs(2));
 }
 
 TEST(RaceDetectorOptionsTest, KeepsSoManyProblemsAndCountsAll) {

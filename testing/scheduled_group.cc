@@ -45,7 +45,8 @@ bool ScheduledGroup::IsReady(int64_t sequence) const {
   if (round.result.has_value() || !failure_.ok()) return true;
   return std::all_of(
       round.parts.begin(), round.parts.end(), [](const Part& part) {
-        return part.stream != nullptr && part.stream->done() == part.position;
+        return part.stream != nullptr && part.stream->status().ok() &&
+               part.stream->done() == part.position;
       });
 }
 

@@ -218,7 +218,7 @@ TEST_F(RaceDetectorTest, ListsWaitsAndWhatTheyAreFor) {
   Wait(b_, a_);
   Read(b_, Bytes(0, 64));
   ASSERT_THAT(detector_.Waits(), SizeIs(1));
-  const StreamWait& wait = detector_.Waits()[0];
+  const StreamWait wait = detector_.Waits()[0];
   EXPECT_EQ(wait.stream, "b");
   EXPECT_EQ(wait.recorded_on, "a");
   EXPECT_EQ(wait.before, "write #1");

@@ -131,6 +131,10 @@ TEST_F(RaceDetectorTest, ForgetsNoAccessThatLaterOnesMayConflictWith) {
   Read(c_, Bytes(512, 576));
   Write(a_, Bytes(512, 576));
   EXPECT_THAT(problems(), SizeIs(2));
+  Write(a_, Bytes(768, 832));
+  Read(a_, Bytes(768, 832));
+  Read(b_, Bytes(768, 832));
+  EXPECT_THAT(problems(), SizeIs(3));
 }
 
 TEST_F(RaceDetectorTest, TakesStridedViewsFromFirstToLastElement) {

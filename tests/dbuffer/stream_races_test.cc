@@ -67,7 +67,7 @@ absl::Status TakeOn(const Way& way, const GroupPtr& group, Rank& rank,
   return rank.stream.Synchronize();
 }
 
-TEST(StreamRacesTest, ConversionsGiveTheSameBitsInAnyOrder) {
+TEST(DBufferRacesTest, ConversionsGiveTheSameBitsInAnyOrder) {
   const GroupPtr group = HsdpGroup();
   for (const Way& way : {Way{"[P, Flat]", "[R, Flat]", "[R, R]"},
                          Way{"[P, Flat]", "[Flat, Flat]", "[R, Flat]"},

@@ -1,15 +1,19 @@
 #ifndef TESSERA_TESTS_FSDP_SCHEDULED_TRAINING_H_
 #define TESSERA_TESTS_FSDP_SCHEDULED_TRAINING_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/run_scheduled_ranks.h"
 #include "tests/fsdp/toy_training.h"
+#include "tests/status_matchers.h"
 
 namespace tessera::testing {
 
@@ -105,6 +109,33 @@ inline std::vector<ToyRun> RunsOfAllStrategies() {
     }
   }
   return runs;
+}
+
+// These, and others that differ in what TrainingOptions and ReleaseWeights say.
+inline std::vector<ScheduledTraining> AllTrainings() {
+  std::vector<ScheduledTraining> trainings;
+  for (const ToyRun& run : RunsOfAllStrategies()) {
+    trainings.emplace_back(run);
+    trainings.emplace_back(run, TrainingOptions{.finalizes_often = true});
+    trainings.emplace_back(run, TrainingOptions{.skips_units = true});
+    for (ReleaseWeights release :
+         {ReleaseWeights::kAfterBackward, ReleaseWeights::kNever}) {
+      ToyRun keeping = run;
+      keeping.release = release;
+      trainings.emplace_back(keeping);
+    }
+  }
+  return trainings;
+}
+
+// The unchanged runtime on streams that run in any order: no order gives other
+// bits than the oracle's, and no two accesses lack an order.
+inline void ExpectNoRaces(uint64_t num_seeds) {
+  for (const ScheduledTraining& training : AllTrainings()) {
+    for (uint64_t seed = 0; seed < num_seeds; ++seed) {
+      ASSERT_OK(training.Run({.seed = seed})) << training.ToString();
+    }
+  }
 }
 
 }  // namespace tessera::testing

@@ -30,7 +30,7 @@ using ::tessera::testing::ScheduledRank;
 using ::tessera::testing::SeededRandom;
 using ::tessera::testing::Shards;
 
-TEST(StreamRacesTest, PlansSideBySideGiveTheReferenceValuesInAnyOrder) {
+TEST(ExecuteRacesTest, PlansSideBySideGiveTheReferenceValuesInAnyOrder) {
   SeededRandom random;
   for (const char* mesh : {"x=3", "x=2,y=2", "x=2,y=3"}) {
     for (const char* meta : {"f32[5,3]", "bf16[4,6]"}) {
@@ -88,7 +88,7 @@ absl::Status MoveThereAndBack(const Layout& from, const Layout& to,
   return absl::OkStatus();
 }
 
-TEST(StreamRacesTest, RedistributorsHandTensorsOn) {
+TEST(ExecuteRacesTest, RedistributorsHandTensorsOn) {
   const DeviceMesh mesh = DeviceMesh::Parse("x=2,y=2").value();
   const Layout from = Layout::Parse("f32[5,6] [S(0), R]", mesh).value();
   const HostTensor whole = Arange(from.meta());

@@ -509,7 +509,7 @@ TEST(ScheduledDisagreementTest, AnAbortEndsWhatIsPending) {
                     StatusIs(absl::StatusCode::kAborted,
                              HasSubstr("'side_comm' is aborted: by rank 1: "
                                        "CANCELLED: enough")));
-                return absl::OkStatus();
+                return status;
               }),
               StatusIs(absl::StatusCode::kAborted,
                        HasSubstr("1 of 2 ranks failed, first rank 0")));

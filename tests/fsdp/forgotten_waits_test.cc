@@ -67,7 +67,8 @@ bool IsFirstGather(const StreamWait& wait, const ToyRun& run) {
 }
 
 void ExpectThatEveryWaitIsMissed(const ToyRun& run, bool finalizes_often) {
-  const ScheduledTraining training(run, {.finalizes_often = finalizes_often});
+  const ScheduledTraining training(
+      run, {.finalizes_often = finalizes_often, .skips_units = true});
   SCOPED_TRACE(training.ToString());
   ScheduledReport report;
   ASSERT_OK(training.Run({}, &report));

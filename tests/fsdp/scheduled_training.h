@@ -77,7 +77,9 @@ class ScheduledTraining {
 
   static absl::Status SkipAUnit(ToyRank& toy) {
     toy.unit(0).BeforeForward(ForwardKind::kInference);
+    TESSERA_RETURN_IF_ERROR(toy.UseWeights(0));
     toy.unit(2).BeforeForward(ForwardKind::kInference);
+    TESSERA_RETURN_IF_ERROR(toy.UseWeights(2));
     toy.unit(2).AfterForward();
     toy.unit(0).AfterForward();
     return toy.context().status();

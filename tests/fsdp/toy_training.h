@@ -104,6 +104,9 @@ class ToyRank {
   Context& context() { return *context_; }
   Unit& unit(int u) { return *units_[u]; }
 
+  // A launch that reads the weights of unit u, which is open.
+  absl::Status UseWeights(int u);
+
   // Hooks around all units, in order and in reverse, children inside their
   // parents. Forward fails where a weight that is gathered is not
   // `expected_weights` to the bit.
@@ -125,9 +128,8 @@ class ToyRank {
       : run_(run), mesh_(std::move(mesh)), rank_(rank), stream_(stream) {}
 
   absl::Status OpenForward(int u, const ToyValues& expected);
-  // As a last layer does, which is used behind the others in forward and in
+  // Use the weights, as a last layer does: behind the others in forward and in
   // front of them in backward.
-  absl::Status UseWeights(int u);
   absl::Status CloseForward(int u);
   absl::Status OpenBackward(int u);
   absl::Status WriteGradients(int u, int step, int microbatch);

@@ -69,7 +69,7 @@ class Converter {
     if (!workspace_.empty()) return PartOfHeld(range);
     TESSERA_ASSIGN_OR_RETURN(
         workspace_, stream_.device().Allocate(range.size() * SizeOf(at_.dtype),
-                                              "workspace"));
+                                              "workspace", &stream_));
     return TensorView::Flat(workspace_.data(), at_.dtype, range.size());
   }
 

@@ -194,7 +194,7 @@ absl::StatusOr<DBuffer> DBuffer::Copy(BufferPlacements target,
   TESSERA_ASSIGN_OR_RETURN(
       DBuffer copy,
       Described(state_->group, std::move(target), dtype(), rank()));
-  TESSERA_RETURN_IF_ERROR(copy.AllocateMemory(stream.device(), tag));
+  TESSERA_RETURN_IF_ERROR(copy.AllocateMemory(stream.device(), tag, stream));
   TESSERA_RETURN_IF_ERROR(CopyTo(copy, comms, stream));
   return copy;
 }
@@ -243,9 +243,10 @@ absl::Status DBuffer::CheckReleased() const {
       "dbuffer: there is memory on rank ", rank(), ", want it released"));
 }
 
-absl::Status DBuffer::AllocateMemory(Device& device, absl::string_view tag) {
+absl::Status DBuffer::AllocateMemory(Device& device, absl::string_view tag,
+                                     Stream& stream) {
   TESSERA_ASSIGN_OR_RETURN(state_->storage,
-                           device.Allocate(CapacityBytes(), tag));
+                           device.Allocate(CapacityBytes(), tag, &stream));
   state_->memory = state_->storage.data();
   return absl::OkStatus();
 }
@@ -253,7 +254,7 @@ absl::Status DBuffer::AllocateMemory(Device& device, absl::string_view tag) {
 absl::Status DBuffer::Restore(Device& device, absl::string_view tag,
                               Stream& stream) {
   TESSERA_RETURN_IF_ERROR(CheckReleased());
-  TESSERA_RETURN_IF_ERROR(AllocateMemory(device, tag));
+  TESSERA_RETURN_IF_ERROR(AllocateMemory(device, tag, stream));
   return state_->Fill(capacity(), 0.0, stream);
 }
 

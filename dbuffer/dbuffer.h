@@ -157,7 +157,8 @@ class DBuffer {
   static absl::StatusOr<DBuffer> Described(
       std::shared_ptr<const BufferGroup> group, BufferPlacements placements,
       DType dtype, int rank);
-  absl::Status AllocateMemory(Device& device, absl::string_view tag);
+  absl::Status AllocateMemory(Device& device, absl::string_view tag,
+                              Stream& stream);
 
   int64_t CapacityBytes() const;
   absl::Status CheckMemory() const;

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag) {
+absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag,
+                                        Stream* first_use) {
   if (bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "device: want at least 0 bytes for '", tag, "', found ", bytes));
@@ -23,7 +24,7 @@ absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag) {
   if (bytes > memory_limit_bytes_) return exhausted();
   void* data = nullptr;
   if (bytes > 0) {
-    data = DoAllocate(bytes, tag);
+    data = DoAllocate(bytes, tag, first_use);
     if (data == nullptr) return exhausted();
   }
   if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {

@@ -10,6 +10,7 @@
 #include "tessera/device/kernels.h"
 #include "tessera/device/memory.h"
 #include "tessera/device/stream.h"
+#include "tessera/device/trace.h"
 
 namespace tessera {
 
@@ -25,10 +26,14 @@ class Device {
   // "cpu", "cuda:0", ...
   virtual std::string name() const = 0;
 
-  // `bytes` of uninitialised memory, aligned to 128 bytes; 0 is legal.
-  // ERRORS: ResourceExhausted, with what was asked for, what is in use and the
-  // limit; InvalidArgument for negative bytes.
-  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view tag);
+  // `bytes` of uninitialised memory, aligned to 128 bytes; 0 is legal. It may
+  // be used on any stream; with `first_use`, on that one and behind it: then it
+  // may be memory that was freed in the order of a stream which has not come
+  // there yet (Buffer::ResetAfter), and `first_use` waits for that. ERRORS:
+  // ResourceExhausted, with what was asked for, what is in use and the limit;
+  // InvalidArgument for negative bytes.
+  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view tag,
+                                  Stream* first_use = nullptr);
 
   // A stream of this device. Names appear in errors and traces.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(
@@ -42,6 +47,13 @@ class Device {
   // Nanoseconds since some fixed point; real or simulated.
   virtual int64_t NowNanos() const = 0;
 
+  // What the streams did since the device was made, or since the last
+  // ClearTrace; empty where the device does not record it.
+  virtual Trace trace() const { return {}; }
+  // Begins a new trace now. What was enqueued before is not in it, even where
+  // it still runs: synchronize streams first.
+  virtual void ClearTrace() {}
+
  protected:
   // Allocations that would raise the total above `memory_limit_bytes` fail.
   explicit Device(int64_t memory_limit_bytes = INT64_MAX)
@@ -50,8 +62,10 @@ class Device {
  private:
   friend class Buffer;
 
-  // Null where there is no memory. REQUIRES: bytes > 0.
-  virtual void* DoAllocate(int64_t bytes, absl::string_view tag) = 0;
+  // Null where there is no memory; `first_use` is null where nothing is said.
+  // REQUIRES: bytes > 0.
+  virtual void* DoAllocate(int64_t bytes, absl::string_view tag,
+                           Stream* first_use) = 0;
   // Frees at once, or in the order of `after` where it is not null.
   virtual void DoFree(void* data, int64_t bytes, absl::string_view tag,
                       Stream* after) = 0;

@@ -39,6 +39,8 @@ struct LaunchDescriptor {
   absl::Span<const MemoryRange> writes = {};
   int64_t bytes = 0;  // moved to and from memory
   int64_t flops = 0;
+  // Of a collective: the name of its communicator.
+  absl::string_view communicator = {};
 };
 
 // The work of a launch. On a CPU it is the work itself and runs when the
@@ -112,6 +114,12 @@ class Stream {
   // The sticky error known by now, without waiting.
   virtual absl::Status status() const = 0;
 
+  // In traces, what is enqueued from here to the matching EndRange belongs
+  // together: "gather", "block0". Ranges nest. No effect otherwise.
+  virtual void BeginRange(absl::string_view /*action*/,
+                          absl::string_view /*subject*/) {}
+  virtual void EndRange() {}
+
  protected:
   Stream(Device& device, absl::string_view name)
       : device_(device), name_(name) {}
@@ -119,6 +127,23 @@ class Stream {
  private:
   Device& device_;
   std::string name_;
+};
+
+// A range of what is enqueued while it is in scope.
+class StreamRange {
+ public:
+  // LIFETIME: borrows the stream.
+  StreamRange(Stream& stream, absl::string_view action,
+              absl::string_view subject)
+      : stream_(stream) {
+    stream_.BeginRange(action, subject);
+  }
+  ~StreamRange() { stream_.EndRange(); }
+  StreamRange(const StreamRange&) = delete;
+  StreamRange& operator=(const StreamRange&) = delete;
+
+ private:
+  Stream& stream_;
 };
 
 }  // namespace tessera

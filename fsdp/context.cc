@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -58,6 +59,19 @@ absl::Status CompareRegistrations(Communicator& everyone,
   return FirstDifference(texts, everyone.members());
 }
 
+absl::Status CheckOverlap(const OverlapOptions& overlap) {
+  if (overlap.prefetch < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "fsdp: overlap.prefetch is ", overlap.prefetch, ", want at least 0"));
+  }
+  if (overlap.gradients_in_flight < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fsdp: overlap.gradients_in_flight is ",
+                     overlap.gradients_in_flight, ", want at least 1"));
+  }
+  return absl::OkStatus();
+}
+
 absl::string_view ReleaseName(ReleaseWeights release) {
   switch (release) {
     case ReleaseWeights::kAfterForward:
@@ -68,6 +82,13 @@ absl::string_view ReleaseName(ReleaseWeights release) {
       return "never";
   }
   return "";
+}
+
+void AppendPrefetch(absl::string_view what,
+                    const std::optional<std::vector<int>>& units,
+                    std::string& text) {
+  if (!units.has_value()) return;
+  absl::StrAppend(&text, what, "[", absl::StrJoin(*units, ","), "]");
 }
 
 }  // namespace
@@ -115,6 +136,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
                                                          Stream& compute) {
   const DeviceMesh& mesh = options.mesh;
   TESSERA_RETURN_IF_ERROR(mesh.RequireCoordsOf(world.rank()).status());
+  TESSERA_RETURN_IF_ERROR(CheckOverlap(options.overlap));
   if (options.data_parallel_axes.empty()) {
     for (const MeshAxis& axis : mesh.axes()) {
       options.data_parallel_axes.push_back(axis.name);
@@ -131,10 +153,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
     TESSERA_RETURN_IF_ERROR(
         runtime->comms.Lend(runtime->options.mesh, {axis}, *lent.communicator));
   }
-  Device& device = compute.device();
-  TESSERA_ASSIGN_OR_RETURN(runtime->gather, device.NewStream("gather"));
-  TESSERA_ASSIGN_OR_RETURN(runtime->reduce, device.NewStream("reduce"));
-  TESSERA_ASSIGN_OR_RETURN(runtime->finalize, device.NewStream("finalize"));
+  TESSERA_RETURN_IF_ERROR(runtime->CreateStreams());
   return std::unique_ptr<Context>(new Context(std::move(runtime)));
 }
 
@@ -163,22 +182,22 @@ absl::Status Context::DoPrepare() {
                            runtime.comms.Get(mesh, all_axes, runtime.compute));
   TESSERA_RETURN_IF_ERROR(CompareRegistrations(*everyone, RegistrationText()));
 
-  for (Stream* stream : {&runtime.compute, runtime.gather.get(),
-                         runtime.reduce.get(), runtime.finalize.get()}) {
+  for (Stream* stream : runtime.Streams()) {
     for (int axis : UsedAxes()) {
       TESSERA_RETURN_IF_ERROR(
           runtime.comms.Get(mesh, {axis}, *stream).status());
     }
   }
   const std::vector<UnitMemory> memory = unit_memory();
+  const OverlapOptions& overlap = runtime.options.overlap;
   Device& device = runtime.compute.device();
   TESSERA_ASSIGN_OR_RETURN(
       runtime.weight_slots,
-      internal::SlotPool::Create(PlanWeightSlots(memory), device,
+      internal::SlotPool::Create(PlanWeightSlots(memory, overlap), device,
                                  kUnshardedWeightTag));
   TESSERA_ASSIGN_OR_RETURN(
       runtime.gradient_slots,
-      internal::SlotPool::Create(PlanGradientSlots(memory), device,
+      internal::SlotPool::Create(PlanGradientSlots(memory, overlap), device,
                                  kUnreducedGradTag));
   for (auto& unit : runtime.units) TESSERA_RETURN_IF_ERROR(unit->Prepare());
   return absl::OkStatus();
@@ -199,6 +218,10 @@ std::string Context::RegistrationText() const {
       options.reduction == GradientReduction::kMean ? "mean" : "sum",
       " missing gradients ",
       options.missing_gradients == MissingGradients::kZero ? "zero" : "error",
+      " prefetch ", options.overlap.prefetch, " gradients in flight ",
+      options.overlap.gradients_in_flight, " streams ",
+      options.overlap.streams == CommunicationStreams::kShared ? "shared"
+                                                               : "separate",
       "\n");
   for (const auto& unit : units()) {
     absl::StrAppend(
@@ -206,6 +229,8 @@ std::string Context::RegistrationText() const {
         unit->parent_ == nullptr ? "" : unit->parent_->name(), "' axes ",
         unit->axes_.ToString(), " ", unit->placements().ToString(), " divisor ",
         unit->grad_divisor_, " release ", ReleaseName(unit->release_));
+    AppendPrefetch(" forward prefetch ", unit->forward_prefetch_, text);
+    AppendPrefetch(" backward prefetch ", unit->backward_prefetch_, text);
     for (const GroupMemory& group : unit->memory_.groups) {
       absl::StrAppend(&text, " wire=", DTypeName(group.wire),
                       " accumulation=", DTypeName(group.accumulation),
@@ -234,6 +259,7 @@ absl::Status Context::Step(
   bool any_gradient = false;
   for (const auto& unit : units()) {
     const auto step_unit = [&]() -> absl::Status {
+      const StreamRange range(runtime_->compute, "step", unit->name());
       TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
       bool updated = false;
       for (const auto& group : unit->groups_) {
@@ -279,8 +305,7 @@ absl::Status Context::ZeroGradients(ZeroGrad how) {
 absl::Status Context::status() const { return runtime_->status(); }
 
 absl::Status Context::Synchronize() {
-  for (Stream* stream : {runtime_->gather.get(), runtime_->reduce.get(),
-                         runtime_->finalize.get(), &runtime_->compute}) {
+  for (Stream* stream : runtime_->Streams()) {
     // The error is in the stream and comes back from status().
     stream->Synchronize().IgnoreError();
   }

@@ -4,13 +4,17 @@
 
 namespace tessera::internal {
 
-int GatherOrder::Begin(int unit) {
+void GatherOrder::Begin(int unit) {
   if (static_cast<size_t>(unit) >= entries_.size()) entries_.resize(unit + 1);
   if (entries_[unit].pass == pass_) EndPass();
   entries_[unit].pass = pass_;
   if (last_ >= 0) entries_[last_].next = unit;
   last_ = unit;
-  return entries_[unit].next;
+}
+
+int GatherOrder::Next(int unit) const {
+  const int next = entries_[unit].next;
+  return next >= 0 && entries_[next].pass != pass_ ? next : -1;
 }
 
 void GatherOrder::EndPass() {

@@ -11,8 +11,11 @@ namespace tessera::internal {
 // foretold depends on the order of hooks only: it is the same on all ranks.
 class GatherOrder {
  public:
-  // `unit` begins. Returns the unit that came next when it last did, or -1.
-  int Begin(int unit);
+  // `unit` begins.
+  void Begin(int unit);
+  // The unit that came next when `unit` last began, or -1: also where it has
+  // begun in this pass already. REQUIRES: `unit` has begun at least once.
+  int Next(int unit) const;
   void EndPass();
 
  private:

@@ -1,46 +1,46 @@
 #include "tessera/fsdp/memory_plan.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <numeric>
 
 namespace tessera {
 namespace {
 
 using BytesOf = int64_t (UnitMemory::*)() const;
 
-int GreatestDepth(absl::Span<const UnitMemory> units) {
-  int depth = 0;
-  for (const UnitMemory& unit : units) depth = std::max(depth, unit.depth);
-  return depth;
-}
-
-// The slots of the units that `shares` admits and that have bytes.
-template <typename Shares>
-void AppendSharedSlots(absl::Span<const UnitMemory> units, BytesOf bytes_of,
-                       Shares shares, std::vector<SlotPlan>& slots) {
-  const int greatest = GreatestDepth(units);
-  for (int depth = 1; depth <= greatest; ++depth) {
-    int64_t bytes = 0;
-    int users = 0;
-    for (const UnitMemory& unit : units) {
-      if (unit.depth != depth || !shares(unit)) continue;
-      bytes = std::max(bytes, (unit.*bytes_of)());
-      users += (unit.*bytes_of)() > 0;
-    }
-    const int most = depth == greatest ? 2 : 1;
-    slots.insert(slots.end(), std::min(most, users),
-                 SlotPlan{.depth = depth, .unit = -1, .bytes = bytes});
-  }
-}
-
 bool KeepsWeights(const UnitMemory& unit) {
   return unit.release != ReleaseWeights::kAfterForward;
 }
 
-int64_t TotalBytes(absl::Span<const SlotPlan> slots) {
-  int64_t bytes = 0;
-  for (const SlotPlan& slot : slots) bytes += slot.bytes;
-  return bytes;
+// Gives the units of `sharers`, all that share slots, a slot for each depth and
+// up to `ahead` for all depths that have several of them.
+void AppendSharedSlots(absl::Span<const UnitMemory> units, BytesOf bytes_of,
+                       absl::Span<const int> sharers, int ahead,
+                       SlotPlan& plan) {
+  std::map<int, std::vector<int>> by_depth;
+  for (int unit : sharers) by_depth[units[unit].depth].push_back(unit);
+
+  std::vector<int> crowded;  // units at depths that have several
+  int64_t crowded_bytes = 0;
+  int without_slot = 0;  // units more than slots
+  for (const auto& [depth, at_depth] : by_depth) {
+    int64_t bytes = 0;
+    for (int unit : at_depth) {
+      bytes = std::max(bytes, (units[unit].*bytes_of)());
+      plan.slots_of_unit[unit].push_back(static_cast<int>(plan.bytes.size()));
+    }
+    plan.bytes.push_back(bytes);
+    if (at_depth.size() == 1) continue;
+    without_slot += static_cast<int>(at_depth.size()) - 1;
+    crowded_bytes = std::max(crowded_bytes, bytes);
+    crowded.insert(crowded.end(), at_depth.begin(), at_depth.end());
+  }
+  for (int i = 0; i < std::min(ahead, without_slot); ++i) {
+    for (int unit : crowded) {
+      plan.slots_of_unit[unit].push_back(static_cast<int>(plan.bytes.size()));
+    }
+    plan.bytes.push_back(crowded_bytes);
+  }
 }
 
 }  // namespace
@@ -77,29 +77,45 @@ int64_t UnitMemory::UnreducedGradBytes() const {
   return bytes;
 }
 
-std::vector<SlotPlan> PlanWeightSlots(absl::Span<const UnitMemory> units) {
-  std::vector<SlotPlan> slots;
-  AppendSharedSlots(
-      units, &UnitMemory::UnshardedWeightBytes,
-      [](const UnitMemory& unit) { return !KeepsWeights(unit); }, slots);
-  for (size_t i = 0; i < units.size(); ++i) {
+int64_t SlotPlan::TotalBytes() const {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
+SlotPlan PlanWeightSlots(absl::Span<const UnitMemory> units,
+                         const OverlapOptions& overlap) {
+  SlotPlan plan;
+  plan.slots_of_unit.resize(units.size());
+  std::vector<int> sharers;
+  for (int i = 0; i < static_cast<int>(units.size()); ++i) {
     const int64_t bytes = units[i].UnshardedWeightBytes();
-    if (!KeepsWeights(units[i]) || bytes == 0) continue;
-    slots.push_back(
-        {.depth = units[i].depth, .unit = static_cast<int>(i), .bytes = bytes});
+    if (bytes == 0) continue;
+    if (!KeepsWeights(units[i])) {
+      sharers.push_back(i);
+      continue;
+    }
+    plan.slots_of_unit[i].push_back(static_cast<int>(plan.bytes.size()));
+    plan.bytes.push_back(bytes);
   }
-  return slots;
+  AppendSharedSlots(units, &UnitMemory::UnshardedWeightBytes, sharers,
+                    overlap.prefetch, plan);
+  return plan;
 }
 
-std::vector<SlotPlan> PlanGradientSlots(absl::Span<const UnitMemory> units) {
-  std::vector<SlotPlan> slots;
-  AppendSharedSlots(
-      units, &UnitMemory::UnreducedGradBytes,
-      [](const UnitMemory&) { return true; }, slots);
-  return slots;
+SlotPlan PlanGradientSlots(absl::Span<const UnitMemory> units,
+                           const OverlapOptions& overlap) {
+  SlotPlan plan;
+  plan.slots_of_unit.resize(units.size());
+  std::vector<int> sharers;
+  for (int i = 0; i < static_cast<int>(units.size()); ++i) {
+    if (units[i].UnreducedGradBytes() > 0) sharers.push_back(i);
+  }
+  AppendSharedSlots(units, &UnitMemory::UnreducedGradBytes, sharers,
+                    overlap.gradients_in_flight - 1, plan);
+  return plan;
 }
 
-std::map<std::string, int64_t> PlanMemory(absl::Span<const UnitMemory> units) {
+std::map<std::string, int64_t> PlanMemory(absl::Span<const UnitMemory> units,
+                                          const OverlapOptions& overlap) {
   std::map<std::string, int64_t> bytes;
   for (const UnitMemory& unit : units) {
     for (const GroupMemory& group : unit.groups) {
@@ -108,8 +124,8 @@ std::map<std::string, int64_t> PlanMemory(absl::Span<const UnitMemory> units) {
       bytes[kMainGradTag] += group.MainGradBytes();
     }
   }
-  bytes[kUnshardedWeightTag] = TotalBytes(PlanWeightSlots(units));
-  bytes[kUnreducedGradTag] = TotalBytes(PlanGradientSlots(units));
+  bytes[kUnshardedWeightTag] = PlanWeightSlots(units, overlap).TotalBytes();
+  bytes[kUnreducedGradTag] = PlanGradientSlots(units, overlap).TotalBytes();
   return bytes;
 }
 

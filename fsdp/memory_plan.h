@@ -59,26 +59,31 @@ struct UnitMemory {
   int64_t UnreducedGradBytes() const;
 };
 
-// One slot of transient memory, for the units at `depth`.
+// Transient memory that units use in turn.
 struct SlotPlan {
-  int depth = 1;
-  // The unit that the slot is kept for; -1: any unit at this depth.
-  int unit = -1;
-  int64_t bytes = 0;
+  std::vector<int64_t> bytes = {};  // of each slot
+  // By unit: the slots it may use, ascending. None: it has no such bytes.
+  std::vector<std::vector<int>> slots_of_unit = {};
+
+  int64_t TotalBytes() const;
 };
 
-// The slots of a context, for units with bytes. One per depth, as large as the
-// largest unit there; at the greatest depth two, where there are two units: the
-// weights of the next one are gathered while one is at work, and a gradient is
-// reduced while the next is written. Units that keep their weights beyond their
-// forward have slots of their own for them, and no part in the others.
-std::vector<SlotPlan> PlanWeightSlots(absl::Span<const UnitMemory> units);
-std::vector<SlotPlan> PlanGradientSlots(absl::Span<const UnitMemory> units);
+// The slots of a context. One per depth, as large as the largest unit there,
+// and for all depths that have several units together as many more as
+// `overlap` lets run ahead (gathered weights, or gradients still being
+// reduced), as large as the largest of these units; no more than there are
+// units to use them. Units that keep their weights beyond their forward have
+// slots of their own for them, and no part in the others.
+SlotPlan PlanWeightSlots(absl::Span<const UnitMemory> units,
+                         const OverlapOptions& overlap);
+SlotPlan PlanGradientSlots(absl::Span<const UnitMemory> units,
+                           const OverlapOptions& overlap);
 
 // The bytes that a context allocates on every rank, by tag, once every main
 // gradient exists: the sums of the figures above. It is also the peak, for
 // all of them are then held together.
-std::map<std::string, int64_t> PlanMemory(absl::Span<const UnitMemory> units);
+std::map<std::string, int64_t> PlanMemory(absl::Span<const UnitMemory> units,
+                                          const OverlapOptions& overlap = {});
 
 }  // namespace tessera
 

@@ -37,6 +37,27 @@ struct Precision {
   std::optional<DType> main_weight = std::nullopt;
 };
 
+// Which streams communicate beside the one that computes.
+enum class CommunicationStreams {
+  kSeparate,  // gathers, reductions and finalization on one each: none waits
+              // for another, and each has communicators of its own
+  kShared,    // one for all: a third of the communicators, and of their memory
+};
+
+// How far communication may run beside computation. More of it needs more
+// transient memory (PlanWeightSlots, PlanGradientSlots); it never changes a bit
+// of any result.
+struct OverlapOptions {
+  // For how many units, beside the one at work, weights may be gathered ahead.
+  // 0: for none, so that computation waits for every gather.
+  int prefetch = 1;
+  // How many unreduced gradients there may be, one that is written and others
+  // that are being reduced, beside those of enclosing units. At least 1: a unit
+  // then waits for the reduction of the one before it.
+  int gradients_in_flight = 2;
+  CommunicationStreams streams = CommunicationStreams::kSeparate;
+};
+
 class Communicator;
 
 // A communicator of the caller's along one data-parallel axis of the mesh. It
@@ -59,6 +80,7 @@ struct FsdpOptions {
   // For all units.
   GradientReduction reduction = GradientReduction::kMean;
   MissingGradients missing_gradients = MissingGradients::kZero;
+  OverlapOptions overlap;
   // Communicators to use; what is not lent is made. They outlive the context.
   std::vector<LentCommunicator> communicators;
   Logger logger;

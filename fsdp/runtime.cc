@@ -3,8 +3,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tessera/base/status_macros.h"
 
 namespace tessera::internal {
+namespace {
+
+absl::Status StatusOf(const Stream& stream) {
+  const absl::Status status = stream.status();
+  if (status.ok()) return status;
+  return Prefixed(absl::StrCat("fsdp: stream '", stream.name(), "': "), status);
+}
+
+}  // namespace
 
 Runtime::Runtime(FsdpOptions options_in, DataParallelAxes default_axes_in,
                  Communicator& world, Stream& compute_in)
@@ -13,6 +23,32 @@ Runtime::Runtime(FsdpOptions options_in, DataParallelAxes default_axes_in,
       rank(world.rank()),
       comms(world),
       compute(compute_in) {}
+
+absl::StatusOr<Stream*> Runtime::AddStream(absl::string_view name) {
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                           compute.device().NewStream(name));
+  own_streams.push_back(std::move(stream));
+  return own_streams.back().get();
+}
+
+absl::Status Runtime::CreateStreams() {
+  if (options.overlap.streams == CommunicationStreams::kShared) {
+    TESSERA_ASSIGN_OR_RETURN(gather, AddStream("communicate"));
+    reduce = gather;
+    finalize = gather;
+    return absl::OkStatus();
+  }
+  TESSERA_ASSIGN_OR_RETURN(gather, AddStream("gather"));
+  TESSERA_ASSIGN_OR_RETURN(reduce, AddStream("reduce"));
+  TESSERA_ASSIGN_OR_RETURN(finalize, AddStream("finalize"));
+  return absl::OkStatus();
+}
+
+std::vector<Stream*> Runtime::Streams() const {
+  std::vector<Stream*> streams = {&compute};
+  for (const auto& stream : own_streams) streams.push_back(stream.get());
+  return streams;
+}
 
 void Runtime::Fail(const absl::Status& error) {
   if (error.ok() || !error_.ok()) return;
@@ -23,14 +59,9 @@ void Runtime::Fail(const absl::Status& error) {
 
 absl::Status Runtime::status() const {
   if (!error_.ok()) return error_;
-  const Stream* const streams[] = {&compute, gather.get(), reduce.get(),
-                                   finalize.get()};
-  for (const Stream* stream : streams) {
-    if (stream == nullptr) continue;
-    if (absl::Status error = stream->status(); !error.ok()) {
-      return Prefixed(absl::StrCat("fsdp: stream '", stream->name(), "': "),
-                      error);
-    }
+  TESSERA_RETURN_IF_ERROR(StatusOf(compute));
+  for (const auto& stream : own_streams) {
+    TESSERA_RETURN_IF_ERROR(StatusOf(*stream));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tessera/comm/comm_set.h"
@@ -24,6 +25,12 @@ class Runtime {
  public:
   Runtime(FsdpOptions options, DataParallelAxes default_axes,
           Communicator& world, Stream& compute);
+
+  // Makes the streams that communicate.
+  absl::Status CreateStreams();
+
+  // The compute stream and those that communicate, each once.
+  std::vector<Stream*> Streams() const;
 
   // Remembers the first error, and logs it.
   void Fail(const absl::Status& error);
@@ -50,6 +57,9 @@ class Runtime {
   SlotPool gradient_slots;
   GatherOrder forward_order;
   GatherOrder backward_order;
+  // The units that may follow the one that began last: what is gathered for
+  // them stays.
+  absl::InlinedVector<int, 4> expected;
 
   bool prepare_called = false;
   bool prepared = false;                   // and it succeeded
@@ -57,11 +67,14 @@ class Runtime {
 
   CommSet comms;
   Stream& compute;
-  std::unique_ptr<Stream> gather;
-  std::unique_ptr<Stream> reduce;
-  std::unique_ptr<Stream> finalize;
+  // Those that communicate: one for each purpose, or one that serves all.
+  std::vector<std::unique_ptr<Stream>> own_streams;
+  Stream* gather = nullptr;
+  Stream* reduce = nullptr;
+  Stream* finalize = nullptr;
 
  private:
+  absl::StatusOr<Stream*> AddStream(absl::string_view name);
   void FailHook(const Unit& unit, absl::string_view hook,
                 const absl::Status& status);
 

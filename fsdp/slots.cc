@@ -2,54 +2,50 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
 
 namespace tessera::internal {
 
-absl::StatusOr<SlotPool> SlotPool::Create(absl::Span<const SlotPlan> plans,
-                                          Device& device,
+absl::StatusOr<SlotPool> SlotPool::Create(SlotPlan plan, Device& device,
                                           absl::string_view tag) {
   SlotPool pool;
-  pool.slots_.reserve(plans.size());
-  for (const SlotPlan& plan : plans) {
+  pool.slots_of_unit_ = std::move(plan.slots_of_unit);
+  pool.slots_.reserve(plan.bytes.size());
+  for (int64_t bytes : plan.bytes) {
     Slot slot;
-    slot.plan = plan;
-    TESSERA_ASSIGN_OR_RETURN(slot.memory, device.Allocate(plan.bytes, tag));
+    TESSERA_ASSIGN_OR_RETURN(slot.memory, device.Allocate(bytes, tag));
     pool.slots_.push_back(std::move(slot));
   }
   return pool;
 }
 
-int SlotPool::FindFree(int depth, int unit) const {
+bool SlotPool::MayUse(int unit, const Slot& slot) const {
+  return absl::c_linear_search(slots_of_unit_[unit], &slot - slots_.data());
+}
+
+int SlotPool::FindFree(int unit) const {
   int best = -1;
-  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
-    const Slot& slot = slots_[i];
-    const bool own = slot.plan.unit == unit;
-    const bool fits = own || (slot.plan.unit < 0 && slot.plan.depth == depth);
-    if (!fits || slot.taken) continue;
-    if (own) return i;
-    if (best < 0 || slot.released < slots_[best].released) best = i;
+  for (int i : slots_of_unit_[unit]) {
+    if (slots_[i].taken) continue;
+    if (best < 0 || slots_[i].released < slots_[best].released) best = i;
   }
   return best;
 }
 
-bool SlotPool::HasFree(int depth, int unit) const {
-  return FindFree(depth, unit) >= 0;
-}
-
-absl::StatusOr<Slot*> SlotPool::Acquire(int depth, int unit, Stream& stream) {
-  const int found = FindFree(depth, unit);
+absl::StatusOr<Slot*> SlotPool::Acquire(int unit, Stream& stream) {
+  const int found = FindFree(unit);
   if (found < 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no transient memory is free at depth ", depth,
-        ": other units of this depth are between their Before and After "
-        "hooks"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("no transient memory is free: other units are between "
+                     "their Before and After hooks in all ",
+                     slots_of_unit_[unit].size(), " slots that it may use"));
   }
-  Slot* const best = &slots_[found];
-  TESSERA_RETURN_IF_ERROR(stream.Wait(best->free));
-  best->taken = true;
-  return best;
+  Slot& slot = slots_[found];
+  TESSERA_RETURN_IF_ERROR(stream.Wait(slot.free));
+  slot.taken = true;
+  return &slot;
 }
 
 void SlotPool::Release(Slot& slot, Stream& stream) {

@@ -15,7 +15,6 @@ namespace tessera::internal {
 
 // Transient memory that units use in turn.
 struct Slot {
-  SlotPlan plan;
   Buffer memory;
   Event free;             // what used it last is done
   int64_t released = -1;  // when, by count of releases
@@ -27,24 +26,27 @@ struct Slot {
 class SlotPool {
  public:
   SlotPool() = default;
-  static absl::StatusOr<SlotPool> Create(absl::Span<const SlotPlan> plans,
-                                         Device& device, absl::string_view tag);
+  static absl::StatusOr<SlotPool> Create(SlotPlan plan, Device& device,
+                                         absl::string_view tag);
 
+  // Whether `unit` may use `slot`.
+  bool MayUse(int unit, const Slot& slot) const;
   // Whether Acquire would give one.
-  bool HasFree(int depth, int unit) const;
+  bool HasFree(int unit) const { return FindFree(unit) >= 0; }
 
-  // The slot kept for `unit`, or else the one at `depth` that has been free
-  // longest. What is enqueued next on `stream` starts once the slot's last
-  // user is done. ERRORS: FailedPrecondition where all are taken.
-  absl::StatusOr<Slot*> Acquire(int depth, int unit, Stream& stream);
+  // Of the slots that `unit` may use, the one that has been free longest. What
+  // is enqueued next on `stream` starts once the slot's last user is done.
+  // ERRORS: FailedPrecondition where all are taken.
+  absl::StatusOr<Slot*> Acquire(int unit, Stream& stream);
 
   // Gives the slot back; it is free once `stream` has come to this point.
   void Release(Slot& slot, Stream& stream);
 
  private:
   // The index of what Acquire gives, or -1.
-  int FindFree(int depth, int unit) const;
+  int FindFree(int unit) const;
 
+  std::vector<std::vector<int>> slots_of_unit_;
   std::vector<Slot> slots_;
   int64_t releases_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/fsdp/parameter_group.h"
@@ -131,6 +132,40 @@ absl::Status Unit::Prepare() {
   return absl::OkStatus();
 }
 
+absl::Status Unit::SetPrefetch(absl::Span<Unit* const> next,
+                               PrefetchList& list) {
+  const auto refuse = [this](absl::StatusCode code, absl::string_view why) {
+    return absl::Status(
+        code, absl::StrCat("fsdp: unit '", name_, "' prefetch list: ", why));
+  };
+  if (runtime_.prepare_called) {
+    return refuse(absl::StatusCode::kFailedPrecondition,
+                  "set after Context::Prepare");
+  }
+  std::vector<int> units;
+  for (const Unit* unit : next) {
+    if (unit == nullptr || &unit->runtime_ != &runtime_) {
+      return refuse(absl::StatusCode::kInvalidArgument,
+                    "found a unit that is null or of another context");
+    }
+    if (unit == this) {
+      return refuse(absl::StatusCode::kInvalidArgument,
+                    "found the unit itself, want others");
+    }
+    units.push_back(unit->index_);
+  }
+  list = std::move(units);
+  return absl::OkStatus();
+}
+
+absl::Status Unit::SetForwardPrefetch(absl::Span<Unit* const> next) {
+  return SetPrefetch(next, forward_prefetch_);
+}
+
+absl::Status Unit::SetBackwardPrefetch(absl::Span<Unit* const> next) {
+  return SetPrefetch(next, backward_prefetch_);
+}
+
 // Hooks.
 
 void Unit::BeforeForward(ForwardKind kind) {
@@ -165,6 +200,7 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
   }
   if (in_backward_) {
     in_recompute_ = true;
+    runtime_.compute.BeginRange("recompute", name_);
     return absl::OkStatus();
   }
   if (kind == ForwardKind::kTraining && parent_ != nullptr &&
@@ -175,20 +211,23 @@ absl::Status Unit::DoBeforeForward(ForwardKind kind) {
                                    "' is in a forward for inference"));
   }
   TESSERA_RETURN_IF_ERROR(UseWeights());
+  runtime_.compute.BeginRange("forward", name_);
   in_forward_ = true;
   forward_kind_ = kind;
   runtime_.backward_order.EndPass();
-  return Prefetch(runtime_.forward_order.Begin(index_));
+  return Prefetch(forward_prefetch_, runtime_.forward_order);
 }
 
 absl::Status Unit::DoAfterForward() {
   if (in_recompute_) {
     in_recompute_ = false;
+    runtime_.compute.EndRange();
     return absl::OkStatus();
   }
   if (!in_forward_) return OutOfOrder("no forward is open");
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
   in_forward_ = false;
+  runtime_.compute.EndRange();
   if (forward_kind_ == ForwardKind::kTraining) ++outstanding_;
   if (ReleasesGathered()) ReleaseGathered();
   return absl::OkStatus();
@@ -203,10 +242,11 @@ absl::Status Unit::DoBeforeBackward() {
         absl::StrCat("its parent '", parent_->name(), "' is not in backward"));
   }
   TESSERA_RETURN_IF_ERROR(UseWeights());
+  runtime_.compute.BeginRange("backward", name_);
   TESSERA_RETURN_IF_ERROR(OpenGradients());
   in_backward_ = true;
   runtime_.forward_order.EndPass();
-  return Prefetch(runtime_.backward_order.Begin(index_));
+  return Prefetch(backward_prefetch_, runtime_.backward_order);
 }
 
 absl::Status Unit::DoAfterBackward(bool is_last) {
@@ -215,6 +255,7 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
   TESSERA_RETURN_IF_ERROR(CheckNoneMissing());
   TESSERA_RETURN_IF_ERROR(ReduceGradients());
+  runtime_.compute.EndRange();
   in_backward_ = false;
   --outstanding_;
   last_seen_ = last_seen_ || is_last;
@@ -227,6 +268,7 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
 // What hooks do.
 
 absl::Status Unit::Refresh() {
+  const StreamRange range(runtime_.compute, "refresh", name_);
   for (auto& group : groups_) {
     TESSERA_RETURN_IF_ERROR(
         group->RefreshModelWeight(runtime_.comms, runtime_.compute));
@@ -237,31 +279,46 @@ absl::Status Unit::Refresh() {
 }
 
 absl::Status Unit::UseWeights() {
+  runtime_.expected.clear();  // this one goes first
   TESSERA_RETURN_IF_ERROR(Gather());
   awaited_ = true;
   return weight_slot_ == nullptr ? absl::OkStatus()
                                  : runtime_.compute.Wait(weights_gathered_);
 }
 
-absl::Status Unit::Prefetch(int next) {
-  if (next < 0) return absl::OkStatus();
-  Unit& unit = *runtime_.units[next];
-  if (unit.gathered_) return absl::OkStatus();
-  unit.MakeRoom();
-  if (!runtime_.weight_slots.HasFree(unit.depth_, unit.index_)) {
-    return absl::OkStatus();
+absl::Status Unit::Prefetch(const PrefetchList& given,
+                            internal::GatherOrder& order) {
+  order.Begin(index_);
+  auto& expected = runtime_.expected;
+  if (given.has_value()) {
+    expected.assign(given->begin(), given->end());
+  } else {
+    const size_t most = runtime_.options.overlap.prefetch;
+    for (int next = order.Next(index_); next >= 0 && expected.size() < most;
+         next = order.Next(next)) {
+      expected.push_back(next);
+    }
   }
-  return unit.Gather();
+  for (int next : expected) {
+    Unit& unit = *runtime_.units[next];
+    if (unit.gathered_ || unit.memory_.UnshardedWeightBytes() == 0) continue;
+    unit.MakeRoom();
+    if (!runtime_.weight_slots.HasFree(next)) continue;
+    TESSERA_RETURN_IF_ERROR(unit.Gather());
+  }
+  return absl::OkStatus();
 }
 
 // Frees a slot for this unit, where none is, by giving up weights that were
-// gathered for a unit that did not come.
+// gathered for a unit that did not come and is not expected any more.
 void Unit::MakeRoom() {
-  if (runtime_.weight_slots.HasFree(depth_, index_)) return;
+  internal::SlotPool& slots = runtime_.weight_slots;
   for (const auto& unit : runtime_.units) {
-    if (unit->depth_ != depth_ || unit->awaited_ || !unit->gathered_) continue;
+    if (slots.HasFree(index_)) return;
+    if (unit->awaited_ || unit->weight_slot_ == nullptr) continue;
+    if (!slots.MayUse(index_, *unit->weight_slot_)) continue;
+    if (absl::c_linear_search(runtime_.expected, unit->index_)) continue;
     unit->ReleaseGathered();
-    if (runtime_.weight_slots.HasFree(depth_, index_)) return;
   }
 }
 
@@ -269,11 +326,12 @@ absl::Status Unit::Gather() {
   if (gathered_) return absl::OkStatus();
   if (stale_) TESSERA_RETURN_IF_ERROR(Refresh());
   Stream& gather = *runtime_.gather;
+  const StreamRange range(gather, "gather", name_);
   std::byte* memory = nullptr;
   if (memory_.UnshardedWeightBytes() > 0) {
     MakeRoom();
-    TESSERA_ASSIGN_OR_RETURN(
-        weight_slot_, runtime_.weight_slots.Acquire(depth_, index_, gather));
+    TESSERA_ASSIGN_OR_RETURN(weight_slot_,
+                             runtime_.weight_slots.Acquire(index_, gather));
     memory = static_cast<std::byte*>(weight_slot_->memory.data());
     TESSERA_RETURN_IF_ERROR(gather.Wait(weights_ready_));
   }
@@ -317,9 +375,8 @@ void Unit::ReleaseGathered() {
 absl::Status Unit::OpenGradients() {
   std::byte* memory = nullptr;
   if (memory_.UnreducedGradBytes() > 0) {
-    TESSERA_ASSIGN_OR_RETURN(
-        gradient_slot_,
-        runtime_.gradient_slots.Acquire(depth_, index_, runtime_.compute));
+    TESSERA_ASSIGN_OR_RETURN(gradient_slot_, runtime_.gradient_slots.Acquire(
+                                                 index_, runtime_.compute));
     memory = static_cast<std::byte*>(gradient_slot_->memory.data());
   }
   for (auto& group : groups_) {
@@ -337,6 +394,7 @@ absl::Status Unit::ReduceGradients() {
     TESSERA_RETURN_IF_ERROR(group->FillUnaskedGradients(runtime_.compute));
   }
   Stream& reduce = *runtime_.reduce;
+  const StreamRange range(reduce, "reduce", name_);
   TESSERA_RETURN_IF_ERROR(reduce.Wait(runtime_.compute.Record()));
   TESSERA_RETURN_IF_ERROR(reduce.Wait(gradients_ready_));
   for (auto& group : groups_) {
@@ -353,6 +411,7 @@ absl::Status Unit::ReduceGradients() {
 
 absl::Status Unit::Finalize() {
   Stream& finalize = *runtime_.finalize;
+  const StreamRange range(finalize, "finalize", name_);
   TESSERA_RETURN_IF_ERROR(finalize.Wait(gradients_ready_));
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
@@ -363,6 +422,7 @@ absl::Status Unit::Finalize() {
 }
 
 absl::Status Unit::ZeroGradients(bool release) {
+  const StreamRange range(runtime_.compute, "zero", name_);
   TESSERA_RETURN_IF_ERROR(runtime_.compute.Wait(gradients_ready_));
   for (auto& group : groups_) {
     TESSERA_RETURN_IF_ERROR(group->ZeroGradient(release, runtime_.compute));

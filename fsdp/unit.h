@@ -24,6 +24,7 @@
 namespace tessera {
 
 namespace internal {
+class GatherOrder;
 class ParameterGroup;
 class Runtime;
 struct Slot;
@@ -85,8 +86,16 @@ class Unit {
   // axes.
   const Layout& parameter_layout(ParameterId p) const;
 
-  // Gathers the weights, unless they are there, and those of the unit that came
-  // next in the last pass, where there is room: the same in BeforeBackward.
+  // The units whose weights are gathered ahead when this one begins a forward
+  // (a backward), in this order and as far as there is room; no units: none.
+  // Default: those that came next in the last pass, as many as
+  // OverlapOptions::prefetch. ERRORS: InvalidArgument for null, this unit or
+  // one of another context; FailedPrecondition after Context::Prepare.
+  absl::Status SetForwardPrefetch(absl::Span<Unit* const> next);
+  absl::Status SetBackwardPrefetch(absl::Span<Unit* const> next);
+
+  // Gathers the weights, unless they are there, and then those of the units
+  // that are to be gathered ahead: the same in BeforeBackward.
   // FailedPrecondition: inside this unit's forward; outside the parent's
   // forward or backward; training inside the parent's inference.
   void BeforeForward(ForwardKind kind = ForwardKind::kTraining);
@@ -157,6 +166,9 @@ class Unit {
     int index = 0;
   };
 
+  // Indices of units; nullopt: what came next in the last pass.
+  using PrefetchList = std::optional<std::vector<int>>;
+
   Unit(internal::Runtime& runtime, int index, std::string name,
        const UnitOptions& options, internal::DataParallelAxes axes,
        UnitPlacements placements);
@@ -187,8 +199,10 @@ class Unit {
   absl::Status Refresh();
   // Makes the compute stream wait for the gathered weights.
   absl::Status UseWeights();
-  // Gathers, where there is room, for the unit with this index, if any.
-  absl::Status Prefetch(int next);
+  absl::Status SetPrefetch(absl::Span<Unit* const> next, PrefetchList& list);
+  // Begins in `order`, and gathers ahead where there is room.
+  absl::Status Prefetch(const PrefetchList& given,
+                        internal::GatherOrder& order);
   void MakeRoom();
   absl::Status Gather();
   bool ReleasesGathered() const;
@@ -210,6 +224,8 @@ class Unit {
   std::vector<Parameter> parameters_;
   std::vector<std::unique_ptr<internal::ParameterGroup>> groups_;
   UnitMemory memory_;  // of the groups
+  PrefetchList forward_prefetch_;
+  PrefetchList backward_prefetch_;
 
   bool in_forward_ = false;
   ForwardKind forward_kind_ = ForwardKind::kTraining;  // of that forward

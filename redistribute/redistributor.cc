@@ -21,8 +21,8 @@ absl::StatusOr<PreparedPlan*> Redistributor::Prepare(const Layout& source,
 absl::StatusOr<Workspace> Redistributor::WorkspaceOf(int64_t bytes) {
   if (bytes > workspace_.bytes()) {
     workspace_.ResetAfter(stream_);
-    TESSERA_ASSIGN_OR_RETURN(workspace_,
-                             stream_.device().Allocate(bytes, "workspace"));
+    TESSERA_ASSIGN_OR_RETURN(
+        workspace_, stream_.device().Allocate(bytes, "workspace", &stream_));
   }
   return Workspace{workspace_.data(), workspace_.bytes()};
 }

@@ -17,8 +17,8 @@ absl::Status CheckWorkspace(const Workspace& workspace, int64_t wanted,
 absl::Status WithWorkspace(int64_t bytes, Stream& stream,
                            absl::FunctionRef<absl::Status(Workspace)> use) {
   if (bytes == 0) return use({});
-  TESSERA_ASSIGN_OR_RETURN(Buffer buffer,
-                           stream.device().Allocate(bytes, "workspace"));
+  TESSERA_ASSIGN_OR_RETURN(
+      Buffer buffer, stream.device().Allocate(bytes, "workspace", &stream));
   const absl::Status result = use({buffer.data(), bytes});
   buffer.ResetAfter(stream);
   return result;

@@ -83,10 +83,16 @@ void GradientOracle::Add(absl::Span<const TensorView> contributions) {
 void GradientOracle::Reopen() {
   for (int axis : options_.cut_order) {
     if (options_.placements.gradient[axis].is_flat()) continue;
-    assert(!options_.placements.optimizer[axis].is_flat());
+    const bool was_flat = options_.placements.optimizer[axis].is_flat();
+    assert(!was_flat ||
+           static_cast<int64_t>(options_.owners.size()) == elements_);
     for (int rank = 0; rank < num_ranks(); ++rank) {
-      if (Coordinate(rank, axis) == 0) continue;
-      FillElements(View(main_[rank], options_.accumulation), -0.0);
+      const TensorView main = View(main_[rank], options_.accumulation);
+      for (int64_t i = 0; i < elements_; ++i) {
+        const int keeper = was_flat ? Coordinate(options_.owners[i], axis) : 0;
+        if (Coordinate(rank, axis) == keeper) continue;
+        FillElements(main.Slice(0, {i, i + 1}), -0.0);
+      }
     }
   }
   final_ = false;

@@ -37,6 +37,10 @@ class GradientOracle {
     DType accumulation = DType::kF32;
     GradientReduction reduction = GradientReduction::kMean;
     double grad_divisor = 1.0;
+    // By element: a rank that holds it in the optimizer placements. Needed to
+    // add to a finalized value that is Flat along an axis where the gradient
+    // placements are P; else it may be empty.
+    std::vector<int> owners = {};
   };
 
   GradientOracle(Options options, int64_t elements);
@@ -47,7 +51,7 @@ class GradientOracle {
   // One backward on every rank: contributions[r] is what rank r writes, in the
   // wire dtype, contiguous. After Finalize it adds to the finalized value.
   // REQUIRES: one view of the right dtype and size per rank; after Finalize,
-  // no axis is P in the gradient and Flat in the optimizer placements.
+  // Options::owners where they are needed.
   void Add(absl::Span<const TensorView> contributions);
 
   // Reduces over the deferred axes.

@@ -51,12 +51,18 @@ absl::StatusOr<std::unique_ptr<Stream>> ScheduledDevice::NewStream(
   return std::make_unique<ScheduledStream>(*this, name, scheduler_, detector_);
 }
 
-void* ScheduledDevice::DoAllocate(int64_t bytes, absl::string_view tag) {
+void* ScheduledDevice::DoAllocate(int64_t bytes, absl::string_view tag,
+                                  Stream* first_use) {
   Block block(bytes);
   block.tag = std::string(tag);
   void* const data = block.data();
   blocks_.emplace(data, std::move(block));  // its memory stays where it is
   detector_.Allocate(data, bytes, tag);
+  if (first_use != nullptr) {
+    const MemoryRange writes[] = {{data, bytes}};
+    detector_.Launch(static_cast<ScheduledStream*>(first_use)->number(),
+                     "allocate", {}, writes);
+  }
   return data;
 }
 
@@ -135,6 +141,8 @@ ScheduledStream::~ScheduledStream() {
 }
 
 absl::Status ScheduledStream::status() const { return progress_->error; }
+
+int ScheduledStream::number() const { return progress_->number; }
 
 int64_t ScheduledStream::pushed() const {
   return progress_->scheduler.pushed(progress_->queue);

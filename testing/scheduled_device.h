@@ -24,7 +24,8 @@ namespace tessera::testing {
 
 // One rank's device whose streams are queues of a scheduler, on the host's
 // memory and with the CPU's kernels. A detector hears of all that is enqueued,
-// allocated and freed.
+// allocated and freed; to allocate for a stream that uses the memory first is
+// an operation of that stream, "allocate", which writes it.
 //
 // Memory is never used twice: what is new, and what was freed, is full of
 // poison, bytes of 0xff, NaN in every floating dtype. So is a guard around it.
@@ -66,7 +67,8 @@ class ScheduledDevice final : public Device {
     std::vector<std::byte> memory;
   };
 
-  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag,
+                   Stream* first_use) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
               Stream* after) override;
   void Poison(void* data);
@@ -100,6 +102,9 @@ class ScheduledStream final : public Stream {
   // the stream has failed.
   absl::Status LaunchWhen(const LaunchDescriptor& descriptor,
                           std::function<bool()> ready, Body body);
+  // In the detector.
+  int number() const;
+
   // Frees the allocation at `data`, and runs `body`, in the stream's order.
   void Free(const void* data, std::function<void()> body);
 

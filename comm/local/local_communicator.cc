@@ -51,7 +51,8 @@ absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
       .name = CollectiveKindName(calls.front().kind),
       .reads = reads_,
       .writes = writes_,
-      .bytes = BytesOf(reads_) + BytesOf(writes_)};
+      .bytes = BytesOf(reads_) + BytesOf(writes_),
+      .communicator = name()};
   return stream().Launch(
       descriptor, [operation = operations_->New(calls, sequence)]() mutable {
         return operation.Run();

@@ -7,17 +7,33 @@
 #include <utility>
 
 #include "tessera/device/cpu/cpu_stream.h"
+#include "tessera/device/cpu/cpu_tracer.h"
 #include "tessera/device/cpu/elementwise.h"
+#include "tessera/device/cpu/freed_blocks.h"
 #include "tessera/device/cpu/memory_pool.h"
 
 namespace tessera {
 namespace {
 
-// Gives memory back to where it is from.
-struct Free {
-  HostAllocator* allocator;
-  int64_t bytes;
-  void operator()(void* data) const { allocator->Free(data, bytes); }
+// Gives a block back when it is destroyed.
+class GiveBack {
+ public:
+  GiveBack(internal::FreedBlocks& freed, int64_t ticket,
+           HostAllocator& allocator)
+      : freed_(&freed), ticket_(ticket), allocator_(&allocator) {}
+  GiveBack(GiveBack&& other) noexcept
+      : freed_(std::exchange(other.freed_, nullptr)),
+        ticket_(other.ticket_),
+        allocator_(other.allocator_) {}
+  GiveBack& operator=(GiveBack&&) = delete;
+  ~GiveBack() {
+    if (freed_ != nullptr) freed_->GiveBack(ticket_, *allocator_);
+  }
+
+ private:
+  internal::FreedBlocks* freed_;
+  int64_t ticket_;
+  HostAllocator* allocator_;
 };
 
 void CopyBytes(void* dst, const void* src, int64_t bytes) {
@@ -100,13 +116,16 @@ CpuDevice::CpuDevice(Options options)
       options_(options),
       kernels_(std::make_unique<CpuKernels>()),
       pool_(std::make_unique<internal::MemoryPool>()),
+      freed_(std::make_unique<internal::FreedBlocks>()),
+      tracer_(options.trace ? std::make_unique<internal::CpuTracer>()
+                            : nullptr),
       allocator_(options.allocator != nullptr ? *options.allocator : *pool_) {}
 
 CpuDevice::~CpuDevice() = default;
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::NewStream(
     absl::string_view name) {
-  return internal::NewCpuStream(options_.streams, *this, name);
+  return internal::NewCpuStream(options_.streams, *this, name, tracer_.get());
 }
 
 int64_t CpuDevice::NowNanos() const {
@@ -115,24 +134,43 @@ int64_t CpuDevice::NowNanos() const {
       .count();
 }
 
+Trace CpuDevice::trace() const {
+  return tracer_ == nullptr ? Trace() : tracer_->trace();
+}
+
+void CpuDevice::ClearTrace() {
+  if (tracer_ != nullptr) tracer_->Clear();
+}
+
 int64_t CpuDevice::system_allocations() const {
   return pool_->system_allocations();
 }
 
-void* CpuDevice::DoAllocate(int64_t bytes, absl::string_view) {
+void* CpuDevice::DoAllocate(int64_t bytes, absl::string_view,
+                            Stream* first_use) {
+  if (first_use != nullptr) {
+    if (const auto block = freed_->HandOn(bytes); block.has_value()) {
+      // An error is the stream's to report.
+      first_use->Wait(block->freed).IgnoreError();
+      return block->data;
+    }
+  }
   return allocator_.Allocate(bytes);
 }
 
 void CpuDevice::DoFree(void* data, int64_t bytes, absl::string_view,
                        Stream* after) {
-  std::unique_ptr<void, Free> owner(data, Free{&allocator_, bytes});
-  if (after == nullptr) return;
-  // The body's destructor frees, so a failed stream, which drops the body,
-  // frees too; the error is the stream's to report.
+  if (after == nullptr) {
+    allocator_.Free(data, bytes);
+    return;
+  }
+  const int64_t ticket = freed_->Add({data, bytes, after->Record()});
   const MemoryRange writes[] = {{data, bytes}};
   after
       ->Launch({.name = "free", .writes = writes},
-               [owner = std::move(owner)] { return absl::OkStatus(); })
+               [give_back = GiveBack(*freed_, ticket, allocator_)] {
+                 return absl::OkStatus();
+               })
       .IgnoreError();
 }
 

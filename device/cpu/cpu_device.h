@@ -10,8 +10,10 @@
 
 namespace tessera {
 namespace internal {
+class CpuTracer;
+class FreedBlocks;
 class MemoryPool;
-}
+}  // namespace internal
 
 // Who runs what a CPU stream is given.
 enum class CpuStreams {
@@ -25,7 +27,9 @@ enum class CpuStreams {
 // The host's memory and processor as a device. Several may exist in one
 // process, one per rank, each with accounts of its own. Freed memory is kept
 // for the next allocation of the same size, but never more of it than is in use
-// where the system is asked for more. Thread-safe.
+// where the system is asked for more. Where sizes repeat from step to step and
+// allocations name their first stream, no more is asked for than the accounts
+// show. Thread-safe.
 class CpuDevice final : public Device {
  public:
   struct Options {
@@ -34,6 +38,7 @@ class CpuDevice final : public Device {
     // The caller's, which outlives the device and keeps freed memory as it
     // likes; null: the system's.
     HostAllocator* allocator = nullptr;
+    bool trace = false;  // fills trace(), without memory
   };
 
   CpuDevice() : CpuDevice(Options{}) {}
@@ -45,19 +50,25 @@ class CpuDevice final : public Device {
       absl::string_view name) override;
   Kernels& kernels() override { return *kernels_; }
   int64_t NowNanos() const override;
+  // With times of NowNanos; of all devices of the process.
+  Trace trace() const override;
+  void ClearTrace() override;
 
   // How often the system was asked for memory so far; never, where there is a
   // caller's allocator.
   int64_t system_allocations() const;
 
  private:
-  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag,
+                   Stream* first_use) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
               Stream* after) override;
 
   const Options options_;
   const std::unique_ptr<Kernels> kernels_;
   const std::unique_ptr<internal::MemoryPool> pool_;
+  const std::unique_ptr<internal::FreedBlocks> freed_;
+  const std::unique_ptr<internal::CpuTracer> tracer_;  // null: no traces
   HostAllocator& allocator_;  // the pool or the caller's
 };
 

@@ -68,13 +68,46 @@ class Failure final : public Event::State {
   const absl::Status error_;
 };
 
-// The calling thread is the stream. Calls come one at a time: no lock.
-class InlineStream final : public Stream {
+// What both kinds do for traces.
+class TracedStream : public Stream {
  public:
-  InlineStream(Device& device, absl::string_view name) : Stream(device, name) {}
+  TracedStream(Device& device, absl::string_view name, CpuTracer* tracer)
+      : Stream(device, name),
+        tracer_(tracer),
+        index_(tracer == nullptr ? -1 : tracer->AddStream(name)) {}
 
-  absl::Status Launch(const LaunchDescriptor&, LaunchBody body) override {
-    if (error_.ok()) error_.Update(body());
+  void BeginRange(absl::string_view action,
+                  absl::string_view subject) override {
+    if (tracer_ != nullptr) tracer_->BeginRange(index_, action, subject);
+  }
+  void EndRange() override {
+    if (tracer_ != nullptr) tracer_->EndRange(index_);
+  }
+
+ protected:
+  // A number for RunTraced.
+  int64_t TraceLaunch(const LaunchDescriptor& descriptor) {
+    return tracer_ == nullptr ? -1 : tracer_->Enqueue(index_, descriptor);
+  }
+  absl::Status RunTraced(int64_t number, LaunchBody& body) {
+    return tracer_ == nullptr ? body()
+                              : tracer_->Run(number, [&] { return body(); });
+  }
+
+ private:
+  CpuTracer* const tracer_;
+  const int index_;
+};
+
+// The calling thread is the stream. Calls come one at a time: no lock.
+class InlineStream final : public TracedStream {
+ public:
+  using TracedStream::TracedStream;
+
+  absl::Status Launch(const LaunchDescriptor& descriptor,
+                      LaunchBody body) override {
+    if (!error_.ok()) return error_;
+    error_.Update(RunTraced(TraceLaunch(descriptor), body));
     return error_;
   }
 
@@ -99,16 +132,18 @@ class InlineStream final : public Stream {
 // A failed stream drops work, but still takes items in order and waits for
 // events: what comes behind a wait, a stream-ordered free above all, never
 // happens before the event. Events always pass, so this ends.
-class WorkerStream final : public Stream {
+class WorkerStream final : public TracedStream {
  public:
-  WorkerStream(Device& device, absl::string_view name) : Stream(device, name) {}
+  using TracedStream::TracedStream;
   ~WorkerStream() override;
 
   // Called once, before anything else.
   absl::Status Start();
 
-  absl::Status Launch(const LaunchDescriptor&, LaunchBody body) override {
-    return Enqueue({.body = std::move(body)});
+  absl::Status Launch(const LaunchDescriptor& descriptor,
+                      LaunchBody body) override {
+    return Enqueue(
+        {.body = std::move(body), .number = TraceLaunch(descriptor)});
   }
   Event Record() override;
   absl::Status Wait(const Event& event) override;
@@ -122,6 +157,7 @@ class WorkerStream final : public Stream {
   struct Item {
     LaunchBody body = nullptr;
     Event event = {};
+    int64_t number = -1;  // of the work, in traces
   };
 
   // Returns the error known by now.
@@ -207,7 +243,7 @@ void WorkerStream::Run(Item item) {
   if (!item.body) {
     result = item.event.Synchronize();
   } else if (status().ok()) {
-    result = item.body();
+    result = RunTraced(item.number, item.body);
   }
   if (!result.ok()) progress_->Fail(std::move(result));
 }
@@ -216,11 +252,12 @@ void WorkerStream::Run(Item item) {
 
 absl::StatusOr<std::unique_ptr<Stream>> NewCpuStream(CpuStreams kind,
                                                      Device& device,
-                                                     absl::string_view name) {
+                                                     absl::string_view name,
+                                                     CpuTracer* tracer) {
   if (kind == CpuStreams::kInline) {
-    return std::make_unique<InlineStream>(device, name);
+    return std::make_unique<InlineStream>(device, name, tracer);
   }
-  auto stream = std::make_unique<WorkerStream>(device, name);
+  auto stream = std::make_unique<WorkerStream>(device, name, tracer);
   TESSERA_RETURN_IF_ERROR(stream->Start());
   return stream;
 }

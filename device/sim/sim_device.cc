@@ -75,11 +75,11 @@ absl::StatusOr<std::unique_ptr<Stream>> SimDevice::NewStream(
 
 int64_t SimDevice::NowNanos() const { return timeline_->host_ps() / 1000; }
 
-SimTrace SimDevice::trace() const { return timeline_->trace(); }
+Trace SimDevice::trace() const { return timeline_->trace(); }
 
 void SimDevice::ClearTrace() { timeline_->Clear(); }
 
-void* SimDevice::DoAllocate(int64_t bytes, absl::string_view tag) {
+void* SimDevice::DoAllocate(int64_t bytes, absl::string_view tag, Stream*) {
   int64_t address = 0;
   {
     MutexLock lock(mutex_);

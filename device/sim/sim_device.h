@@ -8,7 +8,7 @@
 
 #include "tessera/base/mutex.h"
 #include "tessera/device/device.h"
-#include "tessera/device/sim/sim_trace.h"
+#include "tessera/device/trace.h"
 
 namespace tessera {
 
@@ -25,7 +25,7 @@ class SimTimeline;
 //   TESSERA_ASSIGN_OR_RETURN(auto stream, device.NewStream("compute"));
 //   ...  // any program on `device` and `stream`
 //   TESSERA_RETURN_IF_ERROR(stream->Synchronize());
-//   const SimTimes times = TimesOf(device.trace(), "compute");
+//   const TraceTimes times = TimesOf(device.trace(), "compute");
 //   device.memory()  // as on any device
 //
 // Time. The clock starts at 0 and is the host's: only waiting moves it on, to
@@ -55,7 +55,7 @@ class SimDevice final : public Device {
     std::optional<int64_t> flops_per_second = std::nullopt;
     int64_t launch_ps = 0;  // of a launch; collectives have their own
     int64_t memory_limit_bytes = INT64_MAX;
-    bool trace_memory = false;  // fills SimTrace::memory
+    bool trace_memory = false;  // fills Trace::memory
   };
 
   SimDevice() : SimDevice(Options{}) {}
@@ -69,14 +69,12 @@ class SimDevice final : public Device {
   // The host's time, rounded down.
   int64_t NowNanos() const override;
 
-  // What the device did since it was made, or since the last ClearTrace.
-  SimTrace trace() const;
-  // Begins a new trace at the host's time. What was enqueued before is not in
-  // it, even where it still runs: synchronize streams first.
-  void ClearTrace();
+  Trace trace() const override;
+  void ClearTrace() override;
 
  private:
-  void* DoAllocate(int64_t bytes, absl::string_view tag) override;
+  void* DoAllocate(int64_t bytes, absl::string_view tag,
+                   Stream* first_use) override;
   void DoFree(void* data, int64_t bytes, absl::string_view tag,
               Stream* after) override;
 

@@ -44,4 +44,11 @@ absl::Status SimStream::Synchronize() {
   return timeline_->Synchronize(free_ps_);
 }
 
+void SimStream::BeginRange(absl::string_view action,
+                           absl::string_view subject) {
+  timeline_->BeginRange(index_, action, subject);
+}
+
+void SimStream::EndRange() { timeline_->EndRange(index_); }
+
 }  // namespace tessera::internal

@@ -38,6 +38,8 @@ class SimStream final : public Stream {
   absl::Status Wait(const Event& event) override;
   absl::Status Synchronize() override;
   absl::Status status() const override { return absl::OkStatus(); }
+  void BeginRange(absl::string_view action, absl::string_view subject) override;
+  void EndRange() override;
 
  private:
   const LaunchPrices prices_;

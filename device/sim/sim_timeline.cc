@@ -20,8 +20,18 @@ int64_t SimTimeline::host_ps() const {
 
 int SimTimeline::AddStream(absl::string_view name) {
   MutexLock lock(mutex_);
-  trace_.streams.emplace_back(name);
-  return static_cast<int>(trace_.streams.size()) - 1;
+  return trace_.AddStream(name);
+}
+
+void SimTimeline::BeginRange(int stream, absl::string_view action,
+                             absl::string_view subject) {
+  MutexLock lock(mutex_);
+  trace_.BeginRange(stream, action, subject);
+}
+
+void SimTimeline::EndRange(int stream) {
+  MutexLock lock(mutex_);
+  trace_.EndRange(stream);
 }
 
 int64_t SimTimeline::Run(int stream, absl::string_view name,
@@ -30,11 +40,7 @@ int64_t SimTimeline::Run(int stream, absl::string_view name,
   MutexLock lock(mutex_);
   const int64_t begin = std::max(free_ps, host_ps_);
   const int64_t end = SaturatingAdd(begin, duration_ps);
-  trace_.operations.push_back({.name = std::string(name),
-                               .stream = stream,
-                               .communicator = std::string(communicator),
-                               .begin_ps = begin,
-                               .end_ps = end});
+  trace_.SetTimes(trace_.AddOperation(stream, name, communicator), begin, end);
   return end;
 }
 
@@ -45,9 +51,9 @@ void SimTimeline::AddMemory(absl::string_view tag, int64_t bytes,
   memory_changes_[{std::max(from_ps, host_ps_), std::string(tag)}] += bytes;
 }
 
-SimTrace SimTimeline::trace() const {
+Trace SimTimeline::trace() const {
   MutexLock lock(mutex_);
-  SimTrace trace = trace_;
+  Trace trace = trace_.trace();
   std::map<std::string, int64_t> allocated;  // by tag
   for (const auto& [key, change] : memory_changes_) {
     const auto& [time_ps, tag] = key;
@@ -60,8 +66,7 @@ SimTrace SimTimeline::trace() const {
 
 void SimTimeline::Clear() {
   MutexLock lock(mutex_);
-  trace_.begin_ps = host_ps_;
-  trace_.operations.clear();
+  trace_.Clear(host_ps_);
   // What is allocated now, the new trace begins with.
   std::map<std::pair<int64_t, std::string>, int64_t> changes;
   for (const auto& [key, change] : memory_changes_) {

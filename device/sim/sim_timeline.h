@@ -9,8 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tessera/base/mutex.h"
-#include "tessera/device/sim/sim_trace.h"
 #include "tessera/device/stream.h"
+#include "tessera/device/trace.h"
+#include "tessera/device/trace_builder.h"
 
 namespace tessera::internal {
 
@@ -28,6 +29,9 @@ class SimTimeline final : public Event::State {
 
   // The index of a new stream.
   int AddStream(absl::string_view name);
+  void BeginRange(int stream, absl::string_view action,
+                  absl::string_view subject);
+  void EndRange(int stream);
   // Runs what takes `duration_ps` on a stream that is free from `free_ps` on.
   // Returns its end.
   int64_t Run(int stream, absl::string_view name,
@@ -38,15 +42,14 @@ class SimTimeline final : public Event::State {
   // more bytes are allocated, or fewer where `bytes` is negative.
   void AddMemory(absl::string_view tag, int64_t bytes, int64_t from_ps = 0);
 
-  SimTrace trace() const;
+  Trace trace() const;
   void Clear();
 
  private:
   const bool traces_memory_;
   mutable Mutex mutex_;
   int64_t host_ps_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Without its memory.
-  SimTrace trace_ ABSL_GUARDED_BY(mutex_);
+  TraceBuilder trace_ ABSL_GUARDED_BY(mutex_);
   // Changes of allocated bytes, by time and tag.
   std::map<std::pair<int64_t, std::string>, int64_t> memory_changes_
       ABSL_GUARDED_BY(mutex_);

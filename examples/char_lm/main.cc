@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
 #include <future>
 #include <string>
 #include <utility>
@@ -62,6 +63,7 @@ absl::Status CompareStrategies(const Options& options, const Text& text,
   if (options.against.empty()) return absl::OkStatus();
   Options other = options;
   other.steps = 2;
+  other.trace_path.clear();
   absl::StatusOr<tessera::UnitPlacements> placements =
       tessera::PlacementsFor(options.against, options.mesh.num_axes());
   if (!placements.ok()) return placements.status();
@@ -74,10 +76,22 @@ absl::Status CompareStrategies(const Options& options, const Text& text,
   return CheckMemory(*other_result);
 }
 
+absl::Status WriteTrace(const std::string& path, const TrainResult& result) {
+  std::ofstream file(path);
+  file << tessera::ToChromeTrace(result.traces);
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::UnavailableError("cannot write to " + path);
+}
+
 absl::Status TrainAndCheck(const Options& options, const Text& text) {
   absl::StatusOr<TrainResult> result =
       Train(options, text, ShowProgress(options.steps));
   if (!result.ok()) return result.status();
+  if (!options.trace_path.empty()) {
+    const absl::Status written = WriteTrace(options.trace_path, *result);
+    if (!written.ok()) return written;
+  }
 
   absl::Status losses;
   if (options.compare) {

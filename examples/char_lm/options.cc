@@ -138,6 +138,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--seed", options.seed, "Of weights and batches")
       ->transform(CLI::Validator(NormalizeSeed, ""))
       ->capture_default_str();
+  app.add_option("--trace", options.trace_path,
+                 "File for the last step of all ranks as a trace for Perfetto");
   app.add_flag("--no-reference", no_reference,
                "Do not compare with runs in one process");
   try {

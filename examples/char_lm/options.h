@@ -31,6 +31,8 @@ struct Options {
   tessera::ZeroGrad zero_grad = tessera::ZeroGrad::kRelease;
   tessera::CpuStreams streams = tessera::CpuStreams::kInline;
   bool compare = true;  // with the oracle and big-batch runs
+  // A file for the last step as a trace; empty: none.
+  std::string trace_path;
 };
 
 // What the command line asks for: a run, or only words to print.

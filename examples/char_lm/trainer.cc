@@ -195,27 +195,30 @@ double TokensPerStep(const Options& options) {
 
 // The mean loss over all ranks and microbatches, the same on every rank.
 absl::StatusOr<double> MeanLoss(double sum, const Options& options,
-                                tessera::LocalRank& rank) {
+                                tessera::Communicator& world) {
   const TensorView view = TensorView::Flat(&sum, tessera::DType::kF64, 1);
-  TESSERA_RETURN_IF_ERROR(
-      rank.comms.world().AllReduce(tessera::ReduceOp::kSum, view, view));
-  TESSERA_RETURN_IF_ERROR(rank.stream.Synchronize());
-  return sum / (rank.num_ranks * options.microbatches);
+  TESSERA_RETURN_IF_ERROR(world.AllReduce(tessera::ReduceOp::kSum, view, view));
+  TESSERA_RETURN_IF_ERROR(world.stream().Synchronize());
+  return sum / (world.size() * options.microbatches);
 }
 
 absl::Status RunSteps(const Options& options, const Text& text,
-                      const Observer& observer, tessera::LocalRank& rank,
-                      Context& context, RankModel& model, TrainResult& result) {
+                      const Observer& observer, tessera::CommSet& comms,
+                      Context& context, RankModel& model, RankResult& result) {
   tessera::SgdOptimizer optimizer(context, options.learning_rate);
   const auto start = std::chrono::steady_clock::now();
   for (int step = 0; step < options.steps; ++step) {
-    rank.comms.log().Clear();
+    comms.log().Clear();
+    if (step + 1 == options.steps) {
+      TESSERA_RETURN_IF_ERROR(context.Synchronize());
+      comms.world().stream().device().ClearTrace();
+    }
     double loss = 0;
     for (int m = 0; m < options.microbatches; ++m) {
       const BatchId id = {.seed = options.seed,
                           .step = step,
                           .microbatch = m,
-                          .rank = rank.rank};
+                          .rank = comms.rank()};
       tessera::Microbatch microbatch =
           context.OpenMicrobatch({.is_last = m + 1 == options.microbatches});
       TESSERA_ASSIGN_OR_RETURN(
@@ -227,23 +230,25 @@ absl::Status RunSteps(const Options& options, const Text& text,
     }
     TESSERA_RETURN_IF_ERROR(optimizer.Step());
     TESSERA_RETURN_IF_ERROR(context.ZeroGradients(options.zero_grad));
-    TESSERA_ASSIGN_OR_RETURN(const double mean, MeanLoss(loss, options, rank));
-    if (rank.rank != 0) continue;
+    TESSERA_ASSIGN_OR_RETURN(const double mean,
+                             MeanLoss(loss, options, comms.world()));
     const std::chrono::duration<double> elapsed =
         std::chrono::steady_clock::now() - start;
     result.losses.push_back(mean);
     result.seconds = elapsed.count();
-    if (!observer.stepped) continue;
+    if (comms.rank() != 0 || !observer.stepped) continue;
     observer.stepped(step, mean,
                      (step + 1) * TokensPerStep(options) / result.seconds);
   }
   return absl::OkStatus();
 }
 
-// The program of one rank.
-absl::Status TrainRank(const Options& options, const Text& text,
-                       const Observer& observer, tessera::LocalRank& rank,
-                       TrainResult& result) {
+}  // namespace
+
+absl::StatusOr<RankResult> TrainRank(const Options& options, const Text& text,
+                                     const Observer& observer,
+                                     tessera::CommSet& comms,
+                                     tessera::Stream& compute) {
   tessera::FsdpOptions fsdp;
   fsdp.mesh = options.mesh;
   fsdp.placements = options.placements;
@@ -251,41 +256,52 @@ absl::Status TrainRank(const Options& options, const Text& text,
   fsdp.grad_divisor = options.microbatches;
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<Context> context,
-      Context::Create(std::move(fsdp), rank.comms.world(), rank.stream));
+      Context::Create(std::move(fsdp), comms.world(), compute));
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<RankModel> model,
-                           RankModel::Create(options, *context, rank.stream));
+                           RankModel::Create(options, *context, compute));
   TESSERA_RETURN_IF_ERROR(context->Prepare());
   TESSERA_RETURN_IF_ERROR(model->Initialize(options.seed));
-  if (rank.rank == 0 && observer.prepared) {
+  if (comms.rank() == 0 && observer.prepared) {
     observer.prepared(context->ToTable());
   }
+  RankResult result;
   absl::Status status =
-      RunSteps(options, text, observer, rank, *context, *model, result);
+      RunSteps(options, text, observer, comms, *context, *model, result);
   // Whatever has happened, the streams are done with the model's memory.
   status.Update(context->Synchronize());
   TESSERA_RETURN_IF_ERROR(status);
 
-  result.memory[rank.rank] = rank.device.memory();
-  if (rank.rank == 0) {
-    result.communication = rank.comms.log().counters();
-    result.units = context->unit_memory();
-  }
-  return absl::OkStatus();
+  result.communication = comms.log().counters();
+  result.memory = compute.device().memory();
+  result.trace = compute.device().trace();
+  result.units = context->unit_memory();
+  return result;
 }
-
-}  // namespace
 
 absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,
                                   const Observer& observer) {
-  TrainResult result;
-  result.memory.resize(options.mesh.size());
-  // Ranks write different parts of the result.
+  std::vector<RankResult> ranks(options.mesh.size());
   TESSERA_RETURN_IF_ERROR(tessera::RunLocalRanks(
       options.mesh.size(),
-      [&](tessera::LocalRank& rank) {
-        return TrainRank(options, text, observer, rank, result);
+      [&](tessera::LocalRank& rank) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(
+            ranks[rank.rank],
+            TrainRank(options, text, observer, rank.comms, rank.stream));
+        return absl::OkStatus();
       },
-      {.device = {.streams = options.streams}}));
+      {.device = {.streams = options.streams,
+                  .trace = !options.trace_path.empty()}}));
+  TrainResult result;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    result.memory.push_back(std::move(ranks[r].memory));
+    if (options.trace_path.empty()) continue;
+    result.traces.push_back(
+        {.rank = static_cast<int>(r), .trace = std::move(ranks[r].trace)});
+  }
+  result.losses = std::move(ranks[0].losses);
+  result.seconds = ranks[0].seconds;
+  result.communication = std::move(ranks[0].communication);
+  result.units = std::move(ranks[0].units);
   return result;
 }
 

@@ -9,7 +9,10 @@
 #include "char_lm/options.h"
 #include "char_lm/text.h"
 #include "tessera/comm/comm_log.h"
+#include "tessera/comm/comm_set.h"
 #include "tessera/device/memory.h"
+#include "tessera/device/stream.h"
+#include "tessera/device/trace.h"
 #include "tessera/fsdp/memory_plan.h"
 
 namespace char_lm {
@@ -21,6 +24,7 @@ struct TrainResult {
   // Of rank 0 in the last step.
   tessera::CommLog::Counters communication;
   std::vector<tessera::MemoryReport> memory;  // per rank
+  std::vector<tessera::RankTrace> traces;     // per rank, where asked for
   std::vector<tessera::UnitMemory> units;     // the formula's arguments
 };
 
@@ -31,6 +35,24 @@ struct Observer {
   // After each step; `tokens_per_second` is over all ranks.
   std::function<void(int step, double loss, double tokens_per_second)> stepped;
 };
+
+// What the program of one rank leaves.
+struct RankResult {
+  std::vector<double> losses;
+  double seconds = 0;
+  tessera::CommLog::Counters communication;  // in the last step
+  tessera::MemoryReport memory;
+  tessera::Trace trace;  // of the last step, where the device has one
+  std::vector<tessera::UnitMemory> units;
+};
+
+// The program of one rank, on any backend: `comms` are of a world that has the
+// mesh's ranks, and the rank computes on `compute`. Losses are those of real
+// computation where the device computes.
+absl::StatusOr<RankResult> TrainRank(const Options& options, const Text& text,
+                                     const Observer& observer,
+                                     tessera::CommSet& comms,
+                                     tessera::Stream& compute);
 
 // Trains on as many threads as the mesh has ranks.
 absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,

@@ -4,11 +4,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/run_program.h"
 
 namespace char_lm {
@@ -21,6 +26,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kProgram[] = "'" CHAR_LM_PROGRAM "' ";
 constexpr char kTiny[] =
@@ -96,6 +102,70 @@ TEST(ProgramTest, HoldsMemoryAndTrafficAgainstAnotherStrategy) {
 }
 
 // One line on stderr, nothing on stdout, exit status 2.
+// Of every rank, each stream with what it did in the last step.
+TEST(ProgramTest, WritesATraceOfTheLastStep) {
+  for (const char* streams : {"inline", "worker"}) {
+    const TemporaryFile file("");
+    const ProgramResult result = RunCharLm(
+        absl::StrCat(kTiny, "--no-reference --microbatches 2 --streams ",
+                     streams, " --trace ", file.path()));
+    ASSERT_EQ(result.exit_status, 0) << result.output;
+    std::ifstream stream(file.path());
+    const auto trace = nlohmann::json::parse(stream);
+    struct Slice {
+      double begin;
+      double end;
+    };
+    std::map<std::pair<int, int>, std::vector<Slice>> tracks;
+    std::map<std::string, int> of_rank_0;  // slices by name
+    std::set<std::string> names;           // of processes and threads
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.at("ph") == "M") {
+        names.insert(event.at("args").at("name").get<std::string>());
+        continue;
+      }
+      ASSERT_EQ(event.at("ph"), "X");
+      const double begin = event.at("ts");
+      tracks[{event.at("pid"), event.at("tid")}].push_back(
+          {begin, begin + event.at("dur").get<double>()});
+      if (event.at("pid") == 0) ++of_rank_0[event.at("name")];
+    }
+    EXPECT_THAT(
+        names, UnorderedElementsAre("rank 0", "rank 1", "rank 2", "rank 3",
+                                    "compute", "gather", "reduce", "finalize"));
+    EXPECT_EQ(tracks.size(), 16u);
+    // Two microbatches of root and two blocks; the root's weights stay.
+    EXPECT_EQ(of_rank_0["forward block1"], 2);
+    EXPECT_EQ(of_rank_0["backward root"], 2);
+    EXPECT_EQ(of_rank_0["gather block0"], 4);
+    EXPECT_EQ(of_rank_0["gather root"], 2);
+    EXPECT_EQ(of_rank_0["reduce block0"], 2);
+    EXPECT_EQ(of_rank_0["finalize block0"], 1);
+    // Each collective once: 10 gathers, 6 reductions, 3 outer ones and that of
+    // the loss.
+    EXPECT_EQ(of_rank_0["all_gather"], 10);
+    EXPECT_EQ(of_rank_0["reduce_scatter"], 6);
+    EXPECT_EQ(of_rank_0["all_reduce"], 4);
+    for (const auto& [track, slices] : tracks) {
+      // Two slices of a track nest or do not meet.
+      for (size_t i = 0; i < slices.size(); ++i) {
+        EXPECT_GE(slices[i].begin, 0);
+        for (size_t j = 0; j < i; ++j) {
+          constexpr double kNothing = 1e-6;
+          const Slice& a = slices[j];
+          const Slice& b = slices[i];
+          EXPECT_TRUE(
+              a.end <= b.begin + kNothing || b.end <= a.begin + kNothing ||
+              (a.begin <= b.begin + kNothing && b.end <= a.end + kNothing) ||
+              (b.begin <= a.begin + kNothing && a.end <= b.end + kNothing))
+              << a.begin << " to " << a.end << ", " << b.begin << " to "
+              << b.end;
+        }
+      }
+    }
+  }
+}
+
 TEST(ProgramTest, ComplainsInOneLine) {
   const TemporaryFile empty("");
   const TemporaryFile brief("abc");

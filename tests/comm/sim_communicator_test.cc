@@ -78,7 +78,7 @@ class SimCommunicatorTest : public ::testing::Test {
   int64_t TimeOf(absl::FunctionRef<absl::Status()> issue) {
     device_.ClearTrace();
     EXPECT_OK(issue());
-    const std::vector<SimOperation> operations = device_.trace().operations;
+    const std::vector<TracedOperation> operations = device_.trace().operations;
     EXPECT_THAT(operations, SizeIs(1));
     return operations[0].end_ps - operations[0].begin_ps;
   }
@@ -242,7 +242,7 @@ TEST_F(SimCommunicatorTest, AGroupOfOneCopiesAndCommunicatesNothing) {
                              TensorView::Flat(&b, DType::kF32, 1)));
   EXPECT_EQ(b, 2);
   EXPECT_THAT(device.trace().operations,
-              ElementsAre(SimOperation{.name = "copy", .end_ps = 8}));
+              ElementsAre(TracedOperation{.name = "copy", .end_ps = 8}));
   EXPECT_THAT(alone->log()->counters(), IsEmpty());
 }
 
@@ -269,15 +269,15 @@ TEST_F(SimCommunicatorTest, CollectivesTakeTurnsWithTheirStream) {
   ASSERT_OK(compute->Wait(gather->Record()));
   ASSERT_OK(work(100));
   EXPECT_THAT(device.trace().operations,
-              ElementsAre(SimOperation{"work", 0, "", 0, 500},
-                          SimOperation{"all_gather", 1, "dp", 500, 1627},
-                          SimOperation{"work", 0, "", 500, 1100},
-                          SimOperation{"barrier", 0, "tp", 1100, 1407},
-                          SimOperation{"work", 0, "", 1627, 1727}));
-  const SimTimes times = TimesOf(device.trace(), "compute");
+              ElementsAre(TracedOperation{"work", 0, "", 0, 500},
+                          TracedOperation{"all_gather", 1, "dp", 500, 1627},
+                          TracedOperation{"work", 0, "", 500, 1100},
+                          TracedOperation{"barrier", 0, "tp", 1100, 1407},
+                          TracedOperation{"work", 0, "", 1627, 1727}));
+  const TraceTimes times = TimesOf(device.trace(), "compute");
   EXPECT_EQ(times.total_ps, 1727);
   EXPECT_THAT(times.busy_ps, ElementsAre(500 + 600 + 307 + 100, 1127));
-  using Communication = SimTimes::Communication;
+  using Communication = TraceTimes::Communication;
   EXPECT_THAT(times.communicators,
               ElementsAre(Pair("dp", Communication{1127, 1627 - 1100}),
                           Pair("tp", Communication{307, 307})));
@@ -397,9 +397,9 @@ TEST(SimLargeWorldTest, HasThePricesOfItsSize) {
                              (kRanks - 8) * kPiece * 4 * kDpByte + 7 * kTpHop +
                              7 * kPiece * 4;
   EXPECT_THAT(device.trace().operations,
-              ElementsAre(SimOperation{"all_gather", 0, "dp", 0, dp_time},
-                          SimOperation{"all_gather", 0, "world", dp_time,
-                                       dp_time + world_time}));
+              ElementsAre(TracedOperation{"all_gather", 0, "dp", 0, dp_time},
+                          TracedOperation{"all_gather", 0, "world", dp_time,
+                                          dp_time + world_time}));
   EXPECT_EQ(comms.log().counters().at({"dp", CollectiveKind::kAllGather}),
             (CommCounter{.calls = 1, .bytes_received = 16'383 * kPiece * 4}));
 }

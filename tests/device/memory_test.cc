@@ -234,7 +234,9 @@ class BareDevice final : public Device {
   int64_t NowNanos() const override { return 0; }
 
  private:
-  void* DoAllocate(int64_t, absl::string_view) override { return nullptr; }
+  void* DoAllocate(int64_t, absl::string_view, Stream*) override {
+    return nullptr;
+  }
   void DoFree(void*, int64_t, absl::string_view, Stream*) override {
     std::abort();
   }
@@ -307,6 +309,68 @@ TEST(CpuDeviceTest, GivesMemoryBackToTheAllocatorInStreamOrder) {
   ASSERT_OK(stream->Synchronize());
   EXPECT_EQ(lent_before, 512);
   EXPECT_EQ(allocator.lent(), 0);
+}
+
+// Memory whose last user has not come yet goes to an allocation that says where
+// it is used first, and that stream waits; nobody else gets it.
+TEST(CpuDeviceTest, HandsOnWhatIsFreedInTheOrderOfAStream) {
+  CpuDevice device({.streams = CpuStreams::kWorker});
+  ASSERT_OK_AND_ASSIGN(const auto first, device.NewStream("first"));
+  ASSERT_OK_AND_ASSIGN(const auto second, device.NewStream("second"));
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(256, "grad"));
+  void* const memory = buffer.data();
+  std::atomic<bool> go = false;
+  std::atomic<bool> used = false;
+  ASSERT_OK(first->Launch({.name = "use"}, [&] {
+    while (!go) std::this_thread::yield();
+    used = true;
+    return absl::OkStatus();
+  }));
+  buffer.ResetAfter(*first);
+
+  ASSERT_OK_AND_ASSIGN(const Buffer anywhere, device.Allocate(256, "other"));
+  EXPECT_NE(anywhere.data(), memory);
+  ASSERT_OK_AND_ASSIGN(const Buffer larger,
+                       device.Allocate(512, "other", second.get()));
+  EXPECT_NE(larger.data(), memory);
+  const int64_t asked = device.system_allocations();
+  ASSERT_OK_AND_ASSIGN(Buffer handed_on,
+                       device.Allocate(256, "grad", second.get()));
+  EXPECT_EQ(handed_on.data(), memory);
+  EXPECT_EQ(device.system_allocations(), asked);
+  bool was_used = false;
+  ASSERT_OK(second->Launch({.name = "use again"}, [&] {
+    was_used = used;
+    return absl::OkStatus();
+  }));
+  go = true;
+  ASSERT_OK(second->Synchronize());
+  ASSERT_OK(first->Synchronize());
+  EXPECT_TRUE(was_used);
+
+  // It is not given back twice, and can be freed in turn.
+  handed_on.ResetAfter(*second);
+  ASSERT_OK(second->Synchronize());
+  ASSERT_OK_AND_ASSIGN(const Buffer again, device.Allocate(256, "grad"));
+  EXPECT_EQ(again.data(), memory);
+  EXPECT_EQ(device.system_allocations(), asked);
+}
+
+// A failed stream drops its work; memory goes back all the same.
+TEST(CpuDeviceTest, GivesMemoryBackWhereTheStreamHasFailed) {
+  for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {
+    OneBlock allocator(512);
+    CpuDevice device({.streams = streams, .allocator = &allocator});
+    ASSERT_OK_AND_ASSIGN(const auto stream, device.NewStream("stream"));
+    ASSERT_OK_AND_ASSIGN(Buffer buffer, device.Allocate(512, "grad"));
+    stream
+        ->Launch({.name = "fail"},
+                 [] { return absl::InternalError("on purpose"); })
+        .IgnoreError();
+    buffer.ResetAfter(*stream);
+    EXPECT_THAT(stream->Synchronize(), StatusIs(absl::StatusCode::kInternal));
+    EXPECT_EQ(allocator.lent(), 0);
+  }
 }
 
 }  // namespace

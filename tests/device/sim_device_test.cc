@@ -38,7 +38,7 @@ class SimDeviceTest : public ::testing::Test {
   // Begin and end of what the device did, in the order of issue.
   std::vector<std::pair<int64_t, int64_t>> Periods() const {
     std::vector<std::pair<int64_t, int64_t>> periods;
-    for (const SimOperation& operation : device_.trace().operations) {
+    for (const TracedOperation& operation : device_.trace().operations) {
       periods.emplace_back(operation.begin_ps, operation.end_ps);
     }
     return periods;
@@ -59,8 +59,9 @@ TEST_F(SimDeviceTest, TakesTheLongerOfBytesAndFlops) {
   EXPECT_THAT(
       device_.trace().operations,
       ElementsAre(
-          SimOperation{.name = "a", .stream = 0, .begin_ps = 0, .end_ps = 200},
-          SimOperation{
+          TracedOperation{
+              .name = "a", .stream = 0, .begin_ps = 0, .end_ps = 200},
+          TracedOperation{
               .name = "b", .stream = 0, .begin_ps = 200, .end_ps = 405}));
 }
 
@@ -181,7 +182,7 @@ TEST_F(SimDeviceTest, KernelsTakeTheTimeOfTheirBytes) {
   ASSERT_OK(kernels.CopyFromHost(*stream, a, host.data()));
   ASSERT_OK(kernels.CopyToHost(*stream, host.data(), a));
   std::vector<std::pair<std::string, int64_t>> durations;
-  for (const SimOperation& operation : device_.trace().operations) {
+  for (const TracedOperation& operation : device_.trace().operations) {
     durations.emplace_back(operation.name,
                            operation.end_ps - operation.begin_ps);
   }
@@ -237,9 +238,8 @@ TEST(SimDeviceLimitTest, KeepsToTheLimit) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("41 bytes of 'b' on sim"),
                              HasSubstr("limit 100"))));
-  EXPECT_THAT(
-      device.trace().memory,
-      ElementsAre(SimMemorySample{.time_ps = 0, .tag = "a", .bytes = 60}));
+  EXPECT_THAT(device.trace().memory,
+              ElementsAre(MemorySample{.time_ps = 0, .tag = "a", .bytes = 60}));
 }
 
 // Counts the same as the CPU device: in all, by tag, after every call.
@@ -291,15 +291,14 @@ TEST_F(SimDeviceTest, GivesMemoryBackInTheOrderOfAStream) {
   early.Reset();
   // The accounts count at issue order.
   EXPECT_EQ(device_.memory().by_tag.at("a").current_bytes, 0);
-  EXPECT_THAT(
-      device_.trace().memory,
-      ElementsAre(SimMemorySample{0, "a", 5}, SimMemorySample{0, "b", 1},
-                  SimMemorySample{200, "a", 0}));
+  EXPECT_THAT(device_.trace().memory,
+              ElementsAre(MemorySample{0, "a", 5}, MemorySample{0, "b", 1},
+                          MemorySample{200, "a", 0}));
   ASSERT_OK(LaunchBytes(*stream, 50));
   ASSERT_OK(stream->Synchronize());
   // The stream has come to 400, and so has the host.
   other.ResetAfter(*stream);
-  EXPECT_EQ(device_.trace().memory.back(), (SimMemorySample{400, "b", 0}));
+  EXPECT_EQ(device_.trace().memory.back(), (MemorySample{400, "b", 0}));
 }
 
 TEST_F(SimDeviceTest, ANewTraceBeginsWithWhatIsAllocated) {
@@ -311,11 +310,11 @@ TEST_F(SimDeviceTest, ANewTraceBeginsWithWhatIsAllocated) {
   freed.Reset();
   device_.ClearTrace();
   ASSERT_OK(LaunchBytes(*stream, 0));
-  const SimTrace trace = device_.trace();
+  const Trace trace = device_.trace();
   EXPECT_EQ(trace.begin_ps, 200);
   EXPECT_THAT(trace.streams, ElementsAre("s"));
   EXPECT_THAT(Periods(), ElementsAre(std::pair(200, 300)));
-  EXPECT_THAT(trace.memory, ElementsAre(SimMemorySample{200, "a", 10}));
+  EXPECT_THAT(trace.memory, ElementsAre(MemorySample{200, "a", 10}));
 }
 
 TEST(SimDeviceTraceTest, RecordsMemoryOnlyWhereAsked) {

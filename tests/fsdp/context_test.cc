@@ -59,6 +59,17 @@ TEST(ContextTest, RejectsAxesThatDoNotFit) {
               StatusIs(kInvalid, HasSubstr("permutation")));
 }
 
+TEST(ContextTest, RejectsOverlapsThatCannotBe) {
+  FsdpOptions options = OptionsFor("dp=1", "fsdp");
+  options.overlap.prefetch = -1;
+  EXPECT_THAT(CreateStatus(options),
+              StatusIs(kInvalid, HasSubstr("overlap.prefetch is -1")));
+  options.overlap = {.gradients_in_flight = 0};
+  EXPECT_THAT(
+      CreateStatus(options),
+      StatusIs(kInvalid, HasSubstr("overlap.gradients_in_flight is 0")));
+}
+
 TEST(ContextTest, RejectsRanksOutsideTheMesh) {
   FsdpOptions options = OptionsFor("dp=2@4", "fsdp");
   EXPECT_THAT(
@@ -266,6 +277,16 @@ TEST(ContextTest, RanksWithOtherOptionsAllFail) {
       {"missing gradients error",
        [](FsdpOptions& options, UnitOptions&) {
          options.missing_gradients = MissingGradients::kError;
+       }},
+      {"prefetch 2", [](FsdpOptions& options,
+                        UnitOptions&) { options.overlap.prefetch = 2; }},
+      {"gradients in flight 3",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.overlap.gradients_in_flight = 3;
+       }},
+      {"streams shared",
+       [](FsdpOptions& options, UnitOptions&) {
+         options.overlap.streams = CommunicationStreams::kShared;
        }},
       {"axes inner,outer",
        [](FsdpOptions&, UnitOptions& unit) {

@@ -17,6 +17,7 @@
 namespace tessera {
 namespace {
 
+using ::tessera::testing::DeepToyUnits;
 using ::tessera::testing::DefaultToyUnits;
 using ::tessera::testing::LegalTriples;
 using ::tessera::testing::OracleHistory;
@@ -88,14 +89,16 @@ void ExpectPlannedMemory(const ToyRun& run) {
             EXPECT_EQ(now, allocations);
           }
           allocations = now;
-          // Not even what is released and allocated anew.
+          // Not even what is released and allocated anew, however far the host
+          // is ahead of its streams.
           const int64_t asked = rank.device.system_allocations();
           if (step >= 2) {
             EXPECT_EQ(asked, system_allocations);
           }
           system_allocations = asked;
         }
-        const auto planned = PlanMemory(toy->context().unit_memory());
+        const auto planned =
+            PlanMemory(toy->context().unit_memory(), run.overlap);
         const MemoryReport report = rank.device.memory();
         int64_t total = 0;
         for (const auto& [tag, bytes] : planned) {
@@ -111,7 +114,8 @@ void ExpectPlannedMemory(const ToyRun& run) {
                                  : total - planned.at(kMainGradTag);
         EXPECT_EQ(report.total.current_bytes, held);
         return absl::OkStatus();
-      }));
+      },
+      {.device = {.streams = run.streams}}));
 }
 
 TEST(MemoryPlanTest, EqualsWhatTheAllocatorCountsForEveryTriple) {
@@ -139,10 +143,26 @@ TEST(MemoryPlanTest, EqualsWhatTheAllocatorCountsForEveryReleasePolicy) {
     for (ReleaseWeights release :
          {ReleaseWeights::kAfterForward, ReleaseWeights::kAfterBackward,
           ReleaseWeights::kNever}) {
+      for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {
+        ToyRun run;
+        run.strategy = strategy;
+        run.release = release;
+        run.streams = streams;
+        run.steps = 5;
+        run.units = DefaultToyUnits();
+        ExpectPlannedMemory(run);
+      }
+    }
+  }
+}
+
+TEST(MemoryPlanTest, EqualsWhatTheAllocatorCountsForEveryOverlap) {
+  for (int prefetch : {0, 1, 2, 3, 100}) {
+    for (int in_flight : {1, 2, 3, 100}) {
       ToyRun run;
-      run.strategy = strategy;
-      run.release = release;
-      run.units = DefaultToyUnits();
+      run.strategy = prefetch % 2 == 0 ? "hsdp" : "hfsdp";
+      run.overlap = {.prefetch = prefetch, .gradients_in_flight = in_flight};
+      run.units = DeepToyUnits();
       ExpectPlannedMemory(run);
     }
   }
@@ -158,6 +178,31 @@ TEST(MemoryPlanTest, BoundsTransientMemoryByTheGreatestUnits) {
   const auto planned = PlanMemory(units);
   EXPECT_EQ(planned.at(kUnshardedWeightTag), 4 * (64 + 256 + 2 * 512));
   EXPECT_EQ(planned.at(kUnreducedGradTag), 4 * (64 + 256 + 2 * 512));
+}
+
+// Slots for running ahead serve all depths that have several units.
+TEST(MemoryPlanTest, PlansAsManySlotsAsMayRunAhead) {
+  const std::vector<UnitMemory> units = {HsdpUnit(1, 1024), HsdpUnit(2, 512),
+                                         HsdpUnit(3, 64), HsdpUnit(2, 256),
+                                         HsdpUnit(3, 128)};
+  const auto bytes = [&](int prefetch, int in_flight) {
+    const auto planned = PlanMemory(
+        units, {.prefetch = prefetch, .gradients_in_flight = in_flight});
+    return std::vector<int64_t>{planned.at(kUnshardedWeightTag) / 4,
+                                planned.at(kUnreducedGradTag) / 4};
+  };
+  const int64_t least = 1024 + 512 + 128;
+  EXPECT_THAT(bytes(0, 1), ElementsAre(least, least));
+  EXPECT_THAT(bytes(1, 2), ElementsAre(least + 512, least + 512));
+  // Two units have no slot of their depth: more would never be used.
+  EXPECT_THAT(bytes(2, 5), ElementsAre(least + 1024, least + 1024));
+  EXPECT_THAT(bytes(7, 1), ElementsAre(least + 1024, least));
+
+  const SlotPlan plan = PlanWeightSlots(units, {.prefetch = 1});
+  EXPECT_THAT(plan.bytes, ElementsAre(4096, 2048, 512, 2048));
+  EXPECT_THAT(plan.slots_of_unit,
+              ElementsAre(ElementsAre(0), ElementsAre(1, 3), ElementsAre(2, 3),
+                          ElementsAre(1, 3), ElementsAre(2, 3)));
 }
 
 // A unit has no next one where it is alone.

@@ -253,7 +253,7 @@ TEST(PhasesTest, AUnitWithoutASlotIsAnError) {
     EXPECT_THAT(context->status(),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("'third' BeforeForward"),
-                               HasSubstr("at depth 1"))));
+                               HasSubstr("all 2 slots"))));
     return absl::OkStatus();
   }));
 }

@@ -18,6 +18,9 @@
 namespace tessera {
 namespace {
 
+using ::tessera::testing::StatusIs;
+using ::testing::HasSubstr;
+
 constexpr int kUnits = 5;
 
 // Five units of one weight each, without a root, on two ranks.
@@ -25,8 +28,14 @@ struct Model {
   std::unique_ptr<Context> context;
   std::vector<Unit*> units;
 
-  static absl::StatusOr<Model> Create(LocalRank& rank) {
+  // `configure` sees the units before they are prepared.
+  static absl::StatusOr<Model> Create(
+      LocalRank& rank, const OverlapOptions& overlap = {},
+      absl::FunctionRef<absl::Status(Model&)> configure = [](Model&) {
+        return absl::OkStatus();
+      }) {
     FsdpOptions options;
+    options.overlap = overlap;
     TESSERA_ASSIGN_OR_RETURN(options.mesh, DeviceMesh::Parse("dp=2"));
     TESSERA_ASSIGN_OR_RETURN(options.placements, PlacementsFor("fsdp", 1));
     Model model;
@@ -41,8 +50,10 @@ struct Model {
       TESSERA_ASSIGN_OR_RETURN(Unit * unit, builder.Build());
       model.units.push_back(unit);
     }
+    TESSERA_RETURN_IF_ERROR(configure(model));
     TESSERA_RETURN_IF_ERROR(model.context->Prepare());
     TESSERA_RETURN_IF_ERROR(model.Load(0));
+    model.compute_ = &rank.stream;
     return model;
   }
 
@@ -81,6 +92,7 @@ struct Model {
   Stream* compute_ = nullptr;
 };
 
+// A program on two ranks with inline streams, then with workers.
 absl::Status OnTwoRanks(
     absl::FunctionRef<absl::Status(LocalRank&, Model&)> program) {
   absl::Status status;
@@ -89,7 +101,6 @@ absl::Status OnTwoRanks(
                                 [&](LocalRank& rank) -> absl::Status {
                                   TESSERA_ASSIGN_OR_RETURN(Model model,
                                                            Model::Create(rank));
-                                  model.compute_ = &rank.stream;
                                   TESSERA_RETURN_IF_ERROR(program(rank, model));
                                   return model.context->Synchronize();
                                 },
@@ -124,6 +135,104 @@ TEST(PrefetchTest, AUnitGathersTheOneThatFollowedItInTheLastPass) {
             << "pass " << pass << " unit " << u;
       }
     }
+    return absl::OkStatus();
+  }));
+}
+
+// One more per unit at work, once the first has gathered so many.
+TEST(PrefetchTest, GathersAsFarAheadAsIsAskedFor) {
+  for (int prefetch : {0, 1, 2, 3, 10}) {
+    EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(Model model,
+                               Model::Create(rank, {.prefetch = prefetch}));
+      TakeGathers(rank);
+      int gathered = 0;
+      for (int pass = 0; pass < 3; ++pass) {
+        gathered = 0;
+        for (int u = 0; u < kUnits; ++u) {
+          BeLate(rank);
+          TESSERA_RETURN_IF_ERROR(model.Forward(u, static_cast<float>(u)));
+          gathered += static_cast<int>(TakeGathers(rank));
+          EXPECT_EQ(gathered,
+                    pass == 0 ? u + 1 : std::min(kUnits, u + 1 + prefetch));
+        }
+      }
+      return model.context->Synchronize();
+    }));
+  }
+}
+
+// In the given order, from the first pass on; others follow the last pass.
+TEST(PrefetchTest, GathersTheUnitsThatAreGiven) {
+  EXPECT_OK(RunLocalRanks(2, [](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        Model model, Model::Create(rank, {.prefetch = 2}, [](Model& model) {
+          absl::Status status = model.units[0]->SetForwardPrefetch(
+              {model.units[3], model.units[1], model.units[2]});
+          status.Update(model.units[3]->SetForwardPrefetch({}));
+          return status;
+        }));
+    TakeGathers(rank);
+    TESSERA_RETURN_IF_ERROR(model.Forward(0, 0));
+    EXPECT_EQ(TakeGathers(rank), 3);  // for two more there is room
+    TESSERA_RETURN_IF_ERROR(model.Forward(3, 3));
+    TESSERA_RETURN_IF_ERROR(model.Forward(1, 1));
+    EXPECT_EQ(TakeGathers(rank), 0);
+    TESSERA_RETURN_IF_ERROR(model.Forward(2, 2));
+    EXPECT_EQ(TakeGathers(rank), 1);
+    TESSERA_RETURN_IF_ERROR(model.Forward(4, 4));
+    TESSERA_RETURN_IF_ERROR(model.Forward(3, 3));
+    TakeGathers(rank);
+    TESSERA_RETURN_IF_ERROR(model.Forward(1, 1));  // gathers 2 and 4, as before
+    EXPECT_EQ(TakeGathers(rank), 3);
+    return model.context->Synchronize();
+  }));
+}
+
+// Backwards have an order of their own.
+TEST(PrefetchTest, GathersForBackwardWhatIsGiven) {
+  EXPECT_OK(RunLocalRanks(2, [](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        Model model, Model::Create(rank, {.prefetch = 1}, [](Model& model) {
+          return model.units[1]->SetBackwardPrefetch({model.units[0]});
+        }));
+    for (int u : {0, 1}) {
+      TESSERA_RETURN_IF_ERROR(
+          model.Forward(u, static_cast<float>(u), ForwardKind::kTraining));
+    }
+    TakeGathers(rank);
+    model.units[1]->BeforeBackward();
+    EXPECT_EQ(TakeGathers(rank), 2);
+    model.units[1]->AfterBackward();
+    model.units[0]->BeforeBackward();
+    model.units[0]->AfterBackward();
+    EXPECT_EQ(TakeGathers(rank), 0);
+    return model.context->Synchronize();
+  }));
+}
+
+TEST(PrefetchTest, ListsNameWhatIsWrongWithThem) {
+  EXPECT_OK(RunLocalRanks(2, [](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(Model other, Model::Create(rank));
+    TESSERA_ASSIGN_OR_RETURN(
+        Model model, Model::Create(rank, {}, [&](Model& model) {
+          Unit& unit = *model.units[0];
+          const auto is = [](absl::string_view words) {
+            return StatusIs(absl::StatusCode::kInvalidArgument,
+                            HasSubstr(std::string(words)));
+          };
+          EXPECT_THAT(unit.SetForwardPrefetch({nullptr}),
+                      is("unit 'unit0' prefetch list: found a unit that is "
+                         "null or of another context"));
+          EXPECT_THAT(unit.SetForwardPrefetch({other.units[1]}),
+                      is("of another context"));
+          EXPECT_THAT(unit.SetBackwardPrefetch({model.units[1], &unit}),
+                      is("the unit itself"));
+          return absl::OkStatus();
+        }));
+    EXPECT_THAT(model.units[0]->SetForwardPrefetch({model.units[1]}),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("after Context::Prepare")));
     return absl::OkStatus();
   }));
 }

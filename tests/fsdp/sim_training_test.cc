@@ -264,7 +264,7 @@ TEST(SimLargeTrainingTest, CountsAStepOfManyRanks) {
   EXPECT_THAT(counters, SizeIs(3));
   ExpectPlannedMemory(training);
 
-  const SimTimes times = TimesOf(training.device().trace(), "compute");
+  const TraceTimes times = TimesOf(training.device().trace(), "compute");
   // Between hosts of the preset: 6.6 us a launch, 2.7 us a hop, 50 GB/s.
   const int64_t reduce_ps =
       kUnits * (6'600'000 + 2 * (kOuter - 1) * 2'700'000) + reduced_bytes * 20;

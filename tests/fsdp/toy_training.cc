@@ -5,9 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/dbuffer/buffer_group.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/optimizer.h"
@@ -214,7 +216,15 @@ std::string ToyRun::ToString() const {
       streams == CpuStreams::kWorker ? "worker" : "inline", " streams, ",
       release == ReleaseWeights::kAfterForward    ? "release after forward"
       : release == ReleaseWeights::kAfterBackward ? "release after backward"
-                                                  : "never release");
+                                                  : "never release",
+      ", prefetch ", overlap.prefetch, ", in flight ",
+      overlap.gradients_in_flight, ", streams ",
+      overlap.streams == CommunicationStreams::kShared ? "shared" : "separate",
+      ", zero every ", steps_per_zeroing, " steps");
+}
+
+bool ToyRun::ZeroesAfter(int step) const {
+  return (step + 1) % steps_per_zeroing == 0;
 }
 
 UnitPlacements ToyRun::Placements() const {
@@ -226,6 +236,17 @@ std::vector<ToyUnit> DefaultToyUnits() {
   return {{"root", -1, {{"embedding", {5, 3}}, {"norm", {3}}}},
           {"block0", 0, {{"weight", {7, 11}}, {"bias", {7}}}},
           {"block1", 0, {{"weight", {13, 9}}, {"bias", {1}}}}};
+}
+
+std::vector<ToyUnit> DeepToyUnits() {
+  std::vector<ToyUnit> units = DefaultToyUnits();
+  units.push_back({"experts1", 2, {{"up", {3, 5, 2}}, {"down", {31}}}});
+  units.push_back({"block2", 0, {{"weight", {17, 2}}}});
+  units.push_back({"experts2", 4, {{"up", {2, 19}}}});
+  for (int i = 3; i < 6; ++i) {
+    units.push_back({absl::StrCat("block", i), 0, {{"weight", {i, 7}}}});
+  }
+  return units;
 }
 
 std::vector<UnitPlacements> LegalTriples(int num_axes) {
@@ -287,13 +308,54 @@ void Spread(const std::vector<double>& values,
   for (size_t i = 0; i < indices.size(); ++i) whole[indices[i]] = values[i];
 }
 
+// By element of the whole parameter: a rank of its data-parallel group that
+// holds it in the optimizer placements, by its place there.
+std::vector<int> OwnersOf(const ToyRun& run, const Parallel& parallel, int u,
+                          int p) {
+  const ToyUnit& unit = run.units[u];
+  const auto num_flat = [](const BufferPlacements& placements) {
+    return static_cast<int>(absl::c_count_if(
+        placements, [](BufferPlacement one) { return one.is_flat(); }));
+  };
+  const UnitPlacements& placements = parallel.placements;
+  const Dtypes dtypes = DtypesOf(run);
+  BufferGroup::Options options = {
+      .axes = parallel.axes.axes(),
+      .cut_order = parallel.axes.cut_axes(),
+      .num_flat_axes = std::max({num_flat(placements.parameter),
+                                 num_flat(placements.gradient),
+                                 num_flat(placements.optimizer)}),
+      .narrowest = std::min(
+          {run.dtype, dtypes.wire, dtypes.accumulation, dtypes.main_weight},
+          [](DType a, DType b) { return SizeOf(a) < SizeOf(b); })};
+  std::vector<BufferGroup::Tensor> tensors;
+  for (const ToyParameter& parameter : unit.parameters) {
+    tensors.push_back(
+        {parameter.name, LayoutOf(parallel.mesh, run.dtype, parameter)});
+  }
+  const auto group = *BufferGroup::Create(parallel.mesh, std::move(tensors),
+                                          std::move(options));
+  const Layout layout =
+      *group->TensorLayout(p, run.dtype, placements.optimizer);
+  std::vector<int> owners(Elements(unit.parameters[p]));
+  for (int rank = 0; rank < parallel.mesh.size(); ++rank) {
+    for (int64_t index : IndicesOf(layout, rank)) {
+      owners[index] = parallel.PlaceOf(rank);
+    }
+  }
+  return owners;
+}
+
 // What becomes of the elements `indices` of one parameter, which the ranks of
 // one data-parallel group hold.
 void TrainElements(const ToyRun& run, const Parallel& parallel, int u, int p,
                    const std::vector<int64_t>& indices, ToyHistory& history) {
   const Dtypes dtypes = DtypesOf(run);
   const auto n = static_cast<int64_t>(indices.size());
-  GradientOracle oracle(parallel.OracleOptions(run), n);
+  GradientOracle::Options options = parallel.OracleOptions(run);
+  const std::vector<int> owners = OwnersOf(run, parallel, u, p);
+  for (int64_t index : indices) options.owners.push_back(owners[index]);
+  GradientOracle oracle(std::move(options), n);
   Values main(dtypes.main_weight, n);
   for (int64_t i = 0; i < n; ++i) {
     WriteElement(main.view(), i, InitialWeight(u, p, indices[i]));
@@ -325,7 +387,7 @@ void TrainElements(const ToyRun& run, const Parallel& parallel, int u, int p,
     }
     Spread(gradient, indices, history.gradients[step][u][p]);
     Spread(main.ToDoubles(), indices, history.weights[step + 1][u][p]);
-    oracle.Zero();
+    if (run.ZeroesAfter(step)) oracle.Zero();
   }
 }
 
@@ -368,6 +430,9 @@ ToyHistory BigBatchHistory(const ToyRun& run) {
           }
         }
         gradient[i] *= scale;
+        if (step > 0 && !run.ZeroesAfter(step - 1)) {
+          gradient[i] += history.gradients[step - 1][u][p][i];
+        }
       }
       for (int64_t i = 0; i < n; ++i) {
         weight[i] -= run.learning_rate * gradient[i];
@@ -392,6 +457,7 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
   options.precision = run.precision;
   options.reduction = run.reduction;
   options.grad_divisor = run.grad_divisor;
+  options.overlap = run.overlap;
   options.logger = Logger(nullptr, absl::LogSeverity::kInfo);
   TESSERA_ASSIGN_OR_RETURN(toy->context_,
                            Context::Create(options, comms.world(), stream));
@@ -473,28 +539,27 @@ absl::Status ToyRank::UseWeights(int u) {
   return absl::OkStatus();
 }
 
-absl::Status ToyRank::CloseForward(int u) {
+std::vector<int> ToyRank::ChildrenOf(int u) const {
+  std::vector<int> children;
+  for (int c = 0; c < static_cast<int>(units_.size()); ++c) {
+    if (run_.units[c].parent == u) children.push_back(c);
+  }
+  return children;
+}
+
+absl::Status ToyRank::ForwardUnit(int u, const ToyValues& expected) {
+  TESSERA_RETURN_IF_ERROR(OpenForward(u, expected));
+  for (int child : ChildrenOf(u)) {
+    TESSERA_RETURN_IF_ERROR(ForwardUnit(child, expected));
+  }
   TESSERA_RETURN_IF_ERROR(UseWeights(u));
   units_[u]->AfterForward();
   return absl::OkStatus();
 }
 
-absl::Status ToyRank::OpenBackward(int u) {
-  units_[u]->BeforeBackward();
-  return UseWeights(u);
-}
-
 absl::Status ToyRank::Forward(const ToyValues& expected) {
-  const int n = static_cast<int>(units_.size());
-  for (int u = 0; u < n; ++u) {
-    TESSERA_RETURN_IF_ERROR(OpenForward(u, expected));
-    // Units without children end at once, roots after their last child.
-    const bool has_children = u + 1 < n && run_.units[u + 1].parent == u;
-    if (!has_children) TESSERA_RETURN_IF_ERROR(CloseForward(u));
-    if (run_.units[u].parent >= 0 &&
-        (u + 1 == n || run_.units[u + 1].parent != run_.units[u].parent)) {
-      TESSERA_RETURN_IF_ERROR(CloseForward(run_.units[u].parent));
-    }
+  for (int root : ChildrenOf(-1)) {
+    TESSERA_RETURN_IF_ERROR(ForwardUnit(root, expected));
   }
   return context_->status();
 }
@@ -523,18 +588,24 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
   return absl::OkStatus();
 }
 
+absl::Status ToyRank::BackwardUnit(int u, int step, int microbatch,
+                                   std::optional<bool> is_last) {
+  units_[u]->BeforeBackward();
+  TESSERA_RETURN_IF_ERROR(UseWeights(u));
+  const std::vector<int> children = ChildrenOf(u);
+  for (auto it = children.rbegin(); it != children.rend(); ++it) {
+    TESSERA_RETURN_IF_ERROR(BackwardUnit(*it, step, microbatch, is_last));
+  }
+  TESSERA_RETURN_IF_ERROR(WriteGradients(u, step, microbatch));
+  units_[u]->AfterBackward(is_last);
+  return absl::OkStatus();
+}
+
 absl::Status ToyRank::Backward(int step, int microbatch,
                                std::optional<bool> is_last) {
-  const int n = static_cast<int>(units_.size());
-  for (int u = n - 1; u >= 0; --u) {
-    const int parent = run_.units[u].parent;
-    const bool first_child =
-        parent >= 0 && (u + 1 == n || run_.units[u + 1].parent != parent);
-    if (first_child) TESSERA_RETURN_IF_ERROR(OpenBackward(parent));
-    const bool has_children = u + 1 < n && run_.units[u + 1].parent == u;
-    if (!has_children) TESSERA_RETURN_IF_ERROR(OpenBackward(u));
-    TESSERA_RETURN_IF_ERROR(WriteGradients(u, step, microbatch));
-    units_[u]->AfterBackward(is_last);
+  const std::vector<int> roots = ChildrenOf(-1);
+  for (auto it = roots.rbegin(); it != roots.rend(); ++it) {
+    TESSERA_RETURN_IF_ERROR(BackwardUnit(*it, step, microbatch, is_last));
   }
   return context_->status();
 }
@@ -561,7 +632,8 @@ absl::Status ToyRank::TrainStep(int step, const ToyValues& expected_weights) {
   }
   SgdOptimizer optimizer(*context_, run_.learning_rate);
   TESSERA_RETURN_IF_ERROR(optimizer.Step());
-  return context_->ZeroGradients(run_.zero_grad);
+  return run_.ZeroesAfter(step) ? context_->ZeroGradients(run_.zero_grad)
+                                : absl::OkStatus();
 }
 
 absl::Status ToyRank::CheckGradients(const ToyValues& expected) {
@@ -606,6 +678,7 @@ absl::Status TrainAndCompare(const ToyRun& run, const ToyHistory& expected) {
           TESSERA_RETURN_IF_ERROR(optimizer.Step());
           TESSERA_RETURN_IF_ERROR(
               toy->CheckWeights(expected.weights[step + 1]));
+          if (!run.ZeroesAfter(step)) continue;
           TESSERA_RETURN_IF_ERROR(toy->context().ZeroGradients(run.zero_grad));
         }
         return toy->context().Synchronize();

@@ -47,7 +47,11 @@ struct ToyRun {
   Precision precision;
   DType dtype = DType::kF32;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
+  OverlapOptions overlap;
   double learning_rate = 0.125;
+  // Gradients are zeroed after so many steps: in between, backwards add to
+  // what is final.
+  int steps_per_zeroing = 1;
   bool integer_gradients = false;  // small integers, independent of weights
   CpuStreams streams = CpuStreams::kInline;
   std::vector<ToyUnit> units;
@@ -55,10 +59,13 @@ struct ToyRun {
   std::string ToString() const;
   // The strategy's, unless they are given.
   UnitPlacements Placements() const;
+  bool ZeroesAfter(int step) const;
 };
 
 // A root with an odd shape around two blocks whose sizes no rank count divides.
 std::vector<ToyUnit> DefaultToyUnits();
+// A root around six blocks, two of which have a unit inside.
+std::vector<ToyUnit> DeepToyUnits();
 
 // Every triple of placements that is legal on `num_axes` axes in the default
 // cut order.
@@ -127,11 +134,13 @@ class ToyRank {
   ToyRank(const ToyRun& run, DeviceMesh mesh, int rank, Stream& stream)
       : run_(run), mesh_(std::move(mesh)), rank_(rank), stream_(stream) {}
 
+  // In registration order; of -1: the roots.
+  std::vector<int> ChildrenOf(int u) const;
+  // Units use their weights around those inside, too.
+  absl::Status ForwardUnit(int u, const ToyValues& expected);
+  absl::Status BackwardUnit(int u, int step, int microbatch,
+                            std::optional<bool> is_last);
   absl::Status OpenForward(int u, const ToyValues& expected);
-  // Use the weights, as a last layer does: behind the others in forward and in
-  // front of them in backward.
-  absl::Status CloseForward(int u);
-  absl::Status OpenBackward(int u);
   absl::Status WriteGradients(int u, int step, int microbatch);
   absl::Status CheckPiece(const ShardedTensor& tensor,
                           const std::vector<double>& expected,

@@ -116,6 +116,24 @@ TEST_P(TrainingTest, EqualsOracleBitwiseOnWorkerStreams) {
   }
 }
 
+// Gradients are zeroed after the second step and after the fourth only, so that
+// the backwards of the others add to what was final.
+TEST_P(TrainingTest, EqualsOracleBitwiseWhereFinalGradientsAreAddedTo) {
+  for (ToyRun run : RunsOf(GetParam())) {
+    if (run.microbatches != 2) continue;
+    for (GradientReduction reduction :
+         {GradientReduction::kMean, GradientReduction::kSum}) {
+      run.reduction = reduction;
+      run.steps = 4;
+      run.steps_per_zeroing = 2;
+      SCOPED_TRACE(run.ToString());
+      const ToyHistory oracle = OracleHistory(run);
+      EXPECT_OK(TrainAndCompare(run, oracle));
+      ExpectNear(oracle, BigBatchHistory(run), 1e-5);
+    }
+  }
+}
+
 // The oracle itself against a sum in another order and f64.
 TEST_P(TrainingTest, OracleEqualsBigBatchWithinRounding) {
   for (const ToyRun& run : RunsOf(GetParam())) {
@@ -138,6 +156,37 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TrainingTest, ::testing::ValuesIn(AllWorlds()),
                            }
                            return name;
                          });
+
+// How far communication runs ahead, and on which streams.
+
+std::vector<OverlapOptions> AllOverlaps() {
+  std::vector<OverlapOptions> overlaps;
+  for (int prefetch : {0, 1, 2, 3}) {
+    for (int in_flight : {1, 2, 3}) {
+      for (CommunicationStreams streams :
+           {CommunicationStreams::kSeparate, CommunicationStreams::kShared}) {
+        overlaps.push_back({prefetch, in_flight, streams});
+      }
+    }
+  }
+  return overlaps;
+}
+
+TEST(TrainingOverlapTest, NoOverlapChangesABit) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
+    ToyRun run;
+    run.strategy = strategy;
+    run.streams = CpuStreams::kWorker;
+    run.units = DeepToyUnits();
+    const ToyHistory expected = OracleHistory(run);
+    for (const OverlapOptions& overlap : AllOverlaps()) {
+      run.overlap = overlap;
+      SCOPED_TRACE(run.ToString());
+      EXPECT_OK(TrainAndCompare(run, expected));
+    }
+  }
+}
 
 // Axes of the mesh that are not data-parallel, and units with axes of their
 // own.

@@ -39,7 +39,7 @@ std::vector<int64_t> SimulatedTimes(const Plan& plan, const SimWorld& world,
   EXPECT_OK(Execute(plan, TensorView(from.data(), source),
                     TensorView(to.data(), target), comms, *stream));
   std::vector<int64_t> times;
-  for (const SimOperation& operation : device.trace().operations) {
+  for (const TracedOperation& operation : device.trace().operations) {
     if (operation.communicator.empty()) continue;
     times.push_back(operation.end_ps - operation.begin_ps);
   }

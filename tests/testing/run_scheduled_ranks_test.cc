@@ -314,6 +314,30 @@ TEST(ScheduledMemoryTest, IsFullOfPoisonWhenNewAndNeverUsedTwice) {
   }));
 }
 
+// Memory that was allocated for one stream first may be another's until that
+// stream comes there.
+TEST(ScheduledMemoryTest, FindsUsesThatDoNotWaitForTheFirstStream) {
+  const auto program = [](ScheduledRank& rank, Kit& kit) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        Buffer buffer, rank.device.Allocate(64, "scratch", kit.side.get()));
+    const TensorView view = TensorView::Flat(buffer.data(), DType::kF32, 16);
+    if (rank.rank == 0) {
+      TESSERA_RETURN_IF_ERROR(rank.stream.Wait(kit.side->Record()));
+    }
+    TESSERA_RETURN_IF_ERROR(KernelsOf(rank).Fill(rank.stream, view, 1.0));
+    TESSERA_RETURN_IF_ERROR(kit.side->Wait(rank.stream.Record()));
+    buffer.ResetAfter(*kit.side);
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(
+      RunBoth(program),
+      StatusIs(kFailedPrecondition,
+               AllOf(HasSubstr("rank 1: fill #1 on 'compute' writes bytes "
+                               "[0,64) of 'scratch' (allocation 1), not "
+                               "ordered after allocate #1 on 'side'"),
+                     Not(HasSubstr("rank 0: ")))));
+}
+
 // The kernels of a launch may do other things than it says.
 absl::Status WriteUndeclared(ScheduledRank& rank, float* where) {
   TESSERA_RETURN_IF_ERROR(rank.stream.Launch({.name = "careless"}, [where] {

@@ -159,12 +159,12 @@ TEST_F(TinyStepTest, ComputesWithActiveParametersOnly) {
 // taken as written.
 TEST_F(TinyStepTest, TracesTheStepAlone) {
   const StepReport report = Simulate("hsdp").value();
-  const SimTrace& trace = report.trace;
+  const Trace& trace = report.trace;
   EXPECT_THAT(trace.streams,
               ElementsAre("compute", "gather", "reduce", "finalize"));
   EXPECT_EQ(trace.operations.front().name, "all_gather");
   std::map<std::string, int> computed;
-  for (const SimOperation& operation : trace.operations) {
+  for (const TracedOperation& operation : trace.operations) {
     EXPECT_GE(operation.begin_ps, trace.begin_ps);
     if (operation.stream == 0) ++computed[operation.name];
   }
@@ -174,7 +174,7 @@ TEST_F(TinyStepTest, TracesTheStepAlone) {
                   Pair("layer.0 backward", 2), Pair("layer.1 backward", 2),
                   Pair("accumulate_scaled", 2), Pair("cast", 2)));
   std::map<std::string, int64_t> most;
-  for (const SimMemorySample& sample : trace.memory) {
+  for (const MemorySample& sample : trace.memory) {
     most[sample.tag] = std::max(most[sample.tag], sample.bytes);
   }
   EXPECT_EQ(most, PeaksOf(report.memory));

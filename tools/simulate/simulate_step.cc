@@ -13,9 +13,9 @@ namespace {
 constexpr char kComputeStream[] = "compute";
 
 // Of the launches on the compute stream.
-int64_t ComputeTime(const SimTrace& trace) {
+int64_t ComputeTime(const Trace& trace) {
   int64_t time_ps = 0;
-  for (const SimOperation& operation : trace.operations) {
+  for (const TracedOperation& operation : trace.operations) {
     const bool on_compute_stream =
         trace.streams[operation.stream] == kComputeStream;
     if (!on_compute_stream || !operation.communicator.empty()) continue;
@@ -26,7 +26,7 @@ int64_t ComputeTime(const SimTrace& trace) {
 
 // The runtime communicates along one axis at a time: communicators have the
 // axes' names.
-StepReport::Axis AxisReport(const std::string& name, const SimTimes& times,
+StepReport::Axis AxisReport(const std::string& name, const TraceTimes& times,
                             const CommLog::Counters& collectives) {
   StepReport::Axis axis = {.name = name};
   for (const auto& [key, counter] : collectives) {
@@ -46,7 +46,7 @@ StepReport ReportOf(const SimDevice& device, const CommLog& log,
   StepReport report = {.collectives = log.counters(),
                        .memory = device.memory(),
                        .trace = device.trace()};
-  const SimTimes times = TimesOf(report.trace, kComputeStream);
+  const TraceTimes times = TimesOf(report.trace, kComputeStream);
   report.step_ps = times.total_ps;
   report.compute_ps = ComputeTime(report.trace);
   report.exposed_ps = times.communication.exposed_ps;

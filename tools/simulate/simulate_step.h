@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "tessera/comm/comm_log.h"
 #include "tessera/device/memory.h"
-#include "tessera/device/sim/sim_trace.h"
+#include "tessera/device/trace.h"
 #include "tessera/mesh/topology.h"
 #include "tools/models/model.h"
 #include "tools/simulate/model_trainer.h"
@@ -40,7 +40,7 @@ struct StepReport {
   std::vector<Axis> axes = {};  // as in the mesh
   CommLog::Counters collectives = {};
   MemoryReport memory = {};  // with the peaks since the units were made
-  SimTrace trace = {};       // of the step, memory included
+  Trace trace = {};          // of the step, memory included
 };
 
 // Trains two steps as rank 0 of the mesh, on a simulated device, and reports

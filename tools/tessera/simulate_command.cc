@@ -106,7 +106,7 @@ absl::StatusOr<Outcome> SimulateCommand::Run() const {
                                                      topology, report.rates));
   if (!trace_path_.empty()) {
     TESSERA_RETURN_IF_ERROR(internal::WriteFile(
-        trace_path_, ToChromeTrace(report.step.trace, /*rank=*/0)));
+        trace_path_, ToChromeTrace({{.rank = 0, .trace = report.step.trace}})));
   }
   return Outcome{json_ ? report.ToJson() : report.ToTable()};
 }

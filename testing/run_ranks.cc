@@ -1,9 +1,8 @@
 #include "tessera/testing/run_ranks.h"
 
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "tessera/testing/rank_errors.h"
 
 namespace tessera::testing {
 
@@ -20,19 +19,7 @@ absl::Status RunRanks(int num_ranks,
     return end;
   };
   const absl::Status first = RunLocalRanks(num_ranks, run, options);
-
-  int failed = 0;
-  std::string lines;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    if (ends[rank].ok()) continue;
-    ++failed;
-    absl::StrAppend(&lines, "\n  rank ", rank, ": ", ends[rank].ToString());
-  }
-  if (failed == 0) return first;
-  return absl::Status(
-      first.code(),
-      absl::StrCat("testing: ", failed, " of ", num_ranks,
-                   " ranks failed, first ", first.message(), lines));
+  return internal::WithEveryRank(first, ends);
 }
 
 }  // namespace tessera::testing

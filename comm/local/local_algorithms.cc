@@ -236,6 +236,42 @@ std::string FindDisagreement(Calls calls, absl::Span<const int> ranks) {
   }
 }
 
+std::string FindDisagreement(
+    absl::Span<const absl::Span<const Collective>> launches,
+    absl::Span<const int> ranks, std::vector<const Collective*>& calls) {
+  const size_t size = launches.size();
+  const size_t count = launches.front().size();
+  for (size_t rank = 0; rank < size; ++rank) {
+    if (launches[rank].size() == count) continue;
+    return absl::StrCat("rank ", ranks.front(), " launches ", count,
+                        " calls at once, rank ", ranks[rank], " ",
+                        launches[rank].size());
+  }
+  calls.clear();
+  for (size_t i = 0; i < count; ++i) {
+    for (absl::Span<const Collective> launch : launches) {
+      calls.push_back(&launch[i]);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const std::string difference = FindDisagreement(
+        absl::MakeConstSpan(calls).subspan(i * size, size), ranks);
+    if (difference.empty()) continue;
+    return count == 1
+               ? difference
+               : absl::StrCat("call ", i, " of ", count, ": ", difference);
+  }
+  return "";
+}
+
+void AppendRanges(const Collective& call, std::vector<MemoryRange>& reads,
+                  std::vector<MemoryRange>& writes) {
+  if (call.send.data() != nullptr) reads.emplace_back(call.send);
+  for (const Transfer& t : call.sends) reads.emplace_back(t.view);
+  if (call.recv.data() != nullptr) writes.emplace_back(call.recv);
+  for (const Transfer& t : call.recvs) writes.emplace_back(t.view);
+}
+
 void RunPart(Calls calls, int rank) {
   switch (calls[rank]->kind) {
     case CollectiveKind::kAllReduce:

@@ -4,16 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/comm/local/local_algorithms.h"
 
 namespace tessera::internal {
 namespace {
-
-// Appends what `view` and `transfers` cover, views without memory aside.
-void AddRanges(const TensorView& view, absl::Span<const Transfer> transfers,
-               std::vector<MemoryRange>& ranges) {
-  if (view.data() != nullptr) ranges.emplace_back(view);
-  for (const Transfer& t : transfers) ranges.emplace_back(t.view);
-}
 
 int64_t BytesOf(absl::Span<const MemoryRange> ranges) {
   int64_t bytes = 0;
@@ -52,10 +46,7 @@ absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
   TESSERA_RETURN_IF_ERROR(group_->status());
   reads_.clear();
   writes_.clear();
-  for (const Collective& call : calls) {
-    AddRanges(call.send, call.sends, reads_);
-    AddRanges(call.recv, call.recvs, writes_);
-  }
+  for (const Collective& call : calls) AppendRanges(call, reads_, writes_);
   const LaunchDescriptor descriptor = {
       .name = CollectiveKindName(calls.front().kind),
       .reads = reads_,

@@ -85,7 +85,8 @@ absl::StatusOr<int64_t> LocalGroup::ArriveAtOperation(
 }
 
 absl::Status LocalGroup::StartOperation() {
-  const std::string difference = CompareCalls();
+  const std::string difference =
+      FindDisagreement(given_calls_, members_, calls_);
   if (!difference.empty()) {
     return Fail(absl::StatusCode::kFailedPrecondition,
                 absl::StrCat("ranks disagree at ", Where(operations_), ": ",
@@ -101,30 +102,6 @@ absl::Status LocalGroup::StartOperation() {
   }
   Complete(operations_);
   return absl::OkStatus();
-}
-
-std::string LocalGroup::CompareCalls() {
-  const size_t count = given_calls_.front().size();
-  for (int rank = 0; rank < size(); ++rank) {
-    if (given_calls_[rank].size() == count) continue;
-    return absl::StrCat("rank ", members_.front(), " launches ", count,
-                        " calls at once, rank ", members_[rank], " ",
-                        given_calls_[rank].size());
-  }
-  calls_.clear();
-  for (size_t i = 0; i < count; ++i) {
-    for (absl::Span<const Collective> calls : given_calls_) {
-      calls_.push_back(&calls[i]);
-    }
-  }
-  for (int i = 0; i < num_calls(); ++i) {
-    const std::string difference = FindDisagreement(CallsAt(i), members_);
-    if (difference.empty()) continue;
-    return count == 1
-               ? difference
-               : absl::StrCat("call ", i, " of ", count, ": ", difference);
-  }
-  return "";
 }
 
 void LocalGroup::AwaitEnd(int64_t round) {

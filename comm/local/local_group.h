@@ -106,9 +106,6 @@ class LocalGroup {
                                             absl::Span<const Collective> calls)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StartOperation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the members disagree on, or "". Sets calls_ where they agree on how
-  // many calls there are.
-  std::string CompareCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int num_calls() const { return static_cast<int>(calls_.size()) / size(); }
   // Call i of all members.
   absl::Span<const Collective* const> CallsAt(int i) const {

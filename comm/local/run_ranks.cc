@@ -1,6 +1,5 @@
 #include "tessera/comm/local/run_ranks.h"
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -10,22 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "tessera/base/mutex.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/comm/local/call_program.h"
 
 namespace tessera {
 namespace {
 
 using Program = absl::FunctionRef<absl::Status(LocalRank&)>;
-
-// No exception crosses the thread of a rank.
-absl::Status Call(Program program, LocalRank& rank) {
-  try {
-    return program(rank);
-  } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat("the program threw: ", e.what()));
-  } catch (...) {
-    return absl::InternalError("the program threw");
-  }
-}
 
 // Keeps the first error. Thread-safe.
 class FirstError {
@@ -72,7 +61,8 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
       TESSERA_ASSIGN_OR_RETURN(communicator, world.Join(rank, *stream));
       comms.emplace(*communicator);
       LocalRank local = {rank, num_ranks, device, *stream, *comms};
-      TESSERA_RETURN_IF_ERROR(Call(program, local));
+      TESSERA_RETURN_IF_ERROR(
+          internal::CallProgram([&] { return program(local); }));
       return stream->Synchronize();
     };
     // Before the stream is destroyed, which waits for what it still holds.

@@ -588,8 +588,9 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
       return absl::InternalError(
           absl::StrCat("weight is ", weight.meta().ToString()));
     }
+    const MemoryRange reads[] = {weight};
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
-        {.name = "check weights"},
+        {.name = "check weights", .reads = reads},
         [u, p, weight, indices = IndicesOf(layout, rank_),
          &expected]() -> absl::Status {
           const std::vector<double>& wide = expected[u][p];
@@ -610,6 +611,17 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
   return absl::OkStatus();
 }
 
+absl::Status ToyRank::UseWeights(int u) {
+  for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {
+    TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
+    const MemoryRange reads[] = {weight};
+    TESSERA_RETURN_IF_ERROR(
+        stream_.Launch({.name = "use weights", .reads = reads},
+                       [] { return absl::OkStatus(); }));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<int> ToyRank::ChildrenOf(int u) const {
   std::vector<int> children;
   for (int c = 0; c < static_cast<int>(units_.size()); ++c) {
@@ -623,6 +635,7 @@ absl::Status ToyRank::ForwardUnit(int u, const ToyValues& expected) {
   for (int child : ChildrenOf(u)) {
     TESSERA_RETURN_IF_ERROR(ForwardUnit(child, expected));
   }
+  TESSERA_RETURN_IF_ERROR(UseWeights(u));
   units_[u]->AfterForward();
   return absl::OkStatus();
 }
@@ -640,8 +653,10 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
     TESSERA_ASSIGN_OR_RETURN(const TensorView gradient,
                              units_[u]->grad(p, GradientWrite::kOverwrite));
+    const MemoryRange reads[] = {weight};
+    const MemoryRange writes[] = {gradient};
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
-        {.name = "toy backward"},
+        {.name = "toy backward", .reads = reads, .writes = writes},
         [this, place, u, p, step, microbatch, weight, gradient,
          indices = IndicesOf(units_[u]->parameter_layout(p), rank_)] {
           for (int64_t i = 0; i < gradient.num_elements(); ++i) {
@@ -659,6 +674,7 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
 absl::Status ToyRank::BackwardUnit(int u, int step, int microbatch,
                                    std::optional<bool> is_last) {
   units_[u]->BeforeBackward();
+  TESSERA_RETURN_IF_ERROR(UseWeights(u));
   const std::vector<int> children = ChildrenOf(u);
   for (auto it = children.rbegin(); it != children.rend(); ++it) {
     TESSERA_RETURN_IF_ERROR(BackwardUnit(*it, step, microbatch, is_last));

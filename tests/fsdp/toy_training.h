@@ -119,6 +119,9 @@ class ToyRank {
   Context& context() { return *context_; }
   Unit& unit(int u) { return *units_[u]; }
 
+  // A launch that reads the weights of unit u, which is open.
+  absl::Status UseWeights(int u);
+
   // Hooks around all units, in order and in reverse, children inside their
   // parents. Forward fails where a weight that is gathered is not
   // `expected_weights` to the bit.
@@ -141,6 +144,7 @@ class ToyRank {
 
   // In registration order; of -1: the roots.
   std::vector<int> ChildrenOf(int u) const;
+  // Units use their weights around those inside, too.
   absl::Status ForwardUnit(int u, const ToyValues& expected);
   absl::Status BackwardUnit(int u, int step, int microbatch,
                             std::optional<bool> is_last);

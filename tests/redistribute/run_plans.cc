@@ -13,6 +13,7 @@
 #include "tessera/redistribute/execute.h"
 #include "tessera/tensor/dtype.h"
 #include "tessera/testing/reference_executor.h"
+#include "tessera/testing/run_scheduled_ranks.h"
 #include "tests/redistribute/reference.h"
 
 namespace tessera::testing {
@@ -60,7 +61,10 @@ class Piece {
   std::vector<unsigned char> bytes_;
 };
 
-absl::Status RunRank(absl::Span<const Plan> plans, LocalRank& self,
+// Each plan on the next of `streams`. `Rank` is a LocalRank or the like.
+template <typename Rank>
+absl::Status RunRank(absl::Span<const Plan> plans,
+                     absl::Span<Stream* const> streams, Rank& self,
                      Outcomes& outcomes) {
   std::vector<Piece> pieces;
   pieces.reserve(2 * plans.size());
@@ -76,12 +80,14 @@ absl::Status RunRank(absl::Span<const Plan> plans, LocalRank& self,
     self.device.ResetMemoryPeaks();
     self.comms.log().Clear();
     TESSERA_RETURN_IF_ERROR(Execute(plans[i], source.view(), target.view(),
-                                    self.comms, self.stream));
+                                    self.comms, *streams[i % streams.size()]));
     outcome.workspace_peak =
         self.device.memory().by_tag["workspace"].peak_bytes;
     outcome.collectives = self.comms.log().recent();
   }
-  TESSERA_RETURN_IF_ERROR(self.stream.Synchronize());
+  for (Stream* stream : streams) {
+    TESSERA_RETURN_IF_ERROR(stream->Synchronize());
+  }
   for (size_t i = 0; i < plans.size(); ++i) {
     outcomes[i][self.rank].target = pieces[2 * i + 1].Get();
   }
@@ -235,14 +241,18 @@ absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
   options.device.streams = streams;
   TESSERA_RETURN_IF_ERROR(RunLocalRanks(
       num_ranks,
-      [&](LocalRank& self) { return RunRank(plans, self, outcomes); },
+      [&](LocalRank& self) {
+        return RunRank(plans, {&self.stream}, self, outcomes);
+      },
       options));
   return outcomes;
 }
 
-std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
-                            CpuStreams streams) {
-  const absl::StatusOr<Outcomes> outcomes = RunPlans(num_ranks, plans, streams);
+namespace {
+
+// What is wrong with what came of `plans`, or "".
+std::string FindFaultIn(absl::Span<const Plan> plans,
+                        const absl::StatusOr<Outcomes>& outcomes) {
   if (!outcomes.ok()) return outcomes.status().ToString();
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::string fault = FaultIn(plans[i], (*outcomes)[i]);
@@ -252,6 +262,37 @@ std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
                         plans[i].ToString(), ": ", fault);
   }
   return "";
+}
+
+absl::StatusOr<Outcomes> RunScheduledPlans(int num_ranks,
+                                           absl::Span<const Plan> plans,
+                                           uint64_t seed) {
+  Outcomes outcomes(plans.size(), std::vector<RankOutcome>(num_ranks));
+  TESSERA_RETURN_IF_ERROR(RunScheduledRanks(
+      num_ranks,
+      [&](ScheduledRank& self) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(const auto second,
+                                 self.device.NewStream("second"));
+        TESSERA_ASSIGN_OR_RETURN(const auto third,
+                                 self.device.NewStream("third"));
+        return RunRank(plans, {&self.stream, second.get(), third.get()}, self,
+                       outcomes);
+      },
+      {.seed = seed}));
+  return outcomes;
+}
+
+}  // namespace
+
+std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
+                            CpuStreams streams) {
+  return FindFaultIn(plans, RunPlans(num_ranks, plans, streams));
+}
+
+std::string RunScheduledAndFindFault(int num_ranks,
+                                     absl::Span<const Plan> plans,
+                                     uint64_t seed) {
+  return FindFaultIn(plans, RunScheduledPlans(num_ranks, plans, seed));
 }
 
 std::string RunReferenceAndFindFault(const Plan& plan) {

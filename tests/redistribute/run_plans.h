@@ -35,6 +35,12 @@ absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
 std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
                             CpuStreams streams = CpuStreams::kInline);
 
+// The same under RunScheduledRanks, on three streams in turn, between which
+// nothing is ordered. What it finds is wrong, too.
+std::string RunScheduledAndFindFault(int num_ranks,
+                                     absl::Span<const Plan> plans,
+                                     uint64_t seed);
+
 // Runs `plan` with ExecuteReference, from sources as the reference has them
 // into targets full of poison, and returns what is wrong: its error, or values
 // that are not the tensor's. Empty where all is right.

@@ -1,0 +1,13 @@
+#include "gtest/gtest.h"
+#include "tests/fsdp/scheduled_training.h"
+#include "tests/sanitized.h"
+
+namespace tessera::testing {
+namespace {
+
+TEST(StreamRacesTest, TrainingEqualsTheOracleInAnyOrder) {
+  ExpectNoRaces(/*num_seeds=*/kSanitized ? 2 : 10);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -8,8 +8,8 @@ namespace tessera {
 
 absl::StatusOr<HostScalar> HostScalar::Create(Stream& stream,
                                               absl::string_view tag) {
-  TESSERA_ASSIGN_OR_RETURN(Buffer memory,
-                           stream.device().Allocate(sizeof(double), tag));
+  TESSERA_ASSIGN_OR_RETURN(
+      Buffer memory, stream.device().Allocate(sizeof(double), tag, &stream));
   HostScalar scalar(stream, std::move(memory));
   TESSERA_RETURN_IF_ERROR(scalar.Zero());
   return scalar;

@@ -15,7 +15,7 @@ absl::Status ShardState::Allocate(const TensorView& weight,
   const int64_t elements = weight.num_elements();
   TESSERA_ASSIGN_OR_RETURN(
       memory_, stream.device().Allocate(values_per_element * weight.num_bytes(),
-                                        kOptimizerStateTag));
+                                        kOptimizerStateTag, &stream));
   stream_ = &stream;
   const TensorView all = TensorView::Flat(memory_.data(), weight.dtype(),
                                           values_per_element * elements);

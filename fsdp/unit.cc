@@ -610,8 +610,10 @@ absl::Status Unit::CheckHostValues(ParameterId p, const TensorView& values,
 }
 
 absl::Status Unit::FinishLoad(ParameterId p) {
-  parameters_[p].group->MainWeightChanges();
-  stale_ = true;
+  internal::ParameterGroup& group = *parameters_[p].group;
+  group.MainWeightChanges();
+  // Where the main weight is gathered itself, there is nothing to refresh.
+  stale_ = stale_ || group.memory().HasModelWeight();
   return runtime_.compute.Synchronize();
 }
 

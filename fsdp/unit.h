@@ -236,7 +236,7 @@ class Unit {
   bool gathered_ = false;
   bool awaited_ = false;    // what is gathered is, by the compute stream
   Event weights_gathered_;  // the gathered weights are there
-  bool stale_ = false;      // main weights were loaded and not refreshed yet
+  bool stale_ = false;      // model weights are not what was loaded
   Event weights_ready_;     // the model weights are what was refreshed last
   Event gradients_ready_;   // what was enqueued on main gradients is done
   internal::Slot* weight_slot_ = nullptr;    // while gathered

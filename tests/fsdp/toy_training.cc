@@ -250,6 +250,19 @@ std::vector<ToyUnit> DeepToyUnits() {
   return units;
 }
 
+std::vector<OverlapOptions> ManyOverlaps() {
+  std::vector<OverlapOptions> overlaps;
+  for (int prefetch : {0, 1, 2, 3}) {
+    for (int in_flight : {1, 2, 3}) {
+      for (CommunicationStreams streams :
+           {CommunicationStreams::kSeparate, CommunicationStreams::kShared}) {
+        overlaps.push_back({prefetch, in_flight, streams});
+      }
+    }
+  }
+  return overlaps;
+}
+
 std::vector<UnitPlacements> LegalTriples(int num_axes) {
   std::vector<std::string> axes;
   for (int i = 0; i < num_axes; ++i) axes.push_back(absl::StrCat("axis", i));

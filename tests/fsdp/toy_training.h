@@ -71,6 +71,9 @@ std::vector<ToyUnit> DefaultToyUnits();
 // A root around six blocks, two of which have a unit inside.
 std::vector<ToyUnit> DeepToyUnits();
 
+// Prefetch of 0 to 3 units, 1 to 3 gradients in flight, on either streams.
+std::vector<OverlapOptions> ManyOverlaps();
+
 // Every triple of placements that is legal on `num_axes` axes in the default
 // cut order.
 std::vector<UnitPlacements> LegalTriples(int num_axes);

@@ -159,19 +159,6 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TrainingTest, ::testing::ValuesIn(AllWorlds()),
 
 // How far communication runs ahead, and on which streams.
 
-std::vector<OverlapOptions> AllOverlaps() {
-  std::vector<OverlapOptions> overlaps;
-  for (int prefetch : {0, 1, 2, 3}) {
-    for (int in_flight : {1, 2, 3}) {
-      for (CommunicationStreams streams :
-           {CommunicationStreams::kSeparate, CommunicationStreams::kShared}) {
-        overlaps.push_back({prefetch, in_flight, streams});
-      }
-    }
-  }
-  return overlaps;
-}
-
 TEST(TrainingOverlapTest, NoOverlapChangesABit) {
   for (const char* strategy :
        {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
@@ -180,7 +167,7 @@ TEST(TrainingOverlapTest, NoOverlapChangesABit) {
     run.streams = CpuStreams::kWorker;
     run.units = DeepToyUnits();
     const ToyHistory expected = OracleHistory(run);
-    for (const OverlapOptions& overlap : AllOverlaps()) {
+    for (const OverlapOptions& overlap : ManyOverlaps()) {
       run.overlap = overlap;
       SCOPED_TRACE(run.ToString());
       EXPECT_OK(TrainAndCompare(run, expected));

@@ -7,11 +7,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tests/fsdp/any_ranks.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::OnAnyRanks;
 using ::tessera::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -221,7 +223,7 @@ TEST(ContextTest, RegistrationEndsWithPrepare) {
 // the first difference.
 TEST(ContextTest, RanksThatRegisterDifferentlyAllFail) {
   std::vector<absl::Status> statuses(4);
-  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+  EXPECT_OK(OnAnyRanks(4, [&](auto& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(
         auto context,
         Context::Create(OptionsFor("dp_outer=2,dp_inner=2", "hsdp"),
@@ -246,7 +248,7 @@ TEST(ContextTest, RanksThatRegisterDifferentlyAllFail) {
 
 TEST(ContextTest, RanksThatRegisterFewerUnitsAllFail) {
   std::vector<absl::Status> statuses(2);
-  EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
+  EXPECT_OK(OnAnyRanks(2, [&](auto& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(auto context,
                              Context::Create(OptionsFor("dp=2", "fsdp"),
                                              rank.comms.world(), rank.stream));

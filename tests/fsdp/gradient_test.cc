@@ -12,6 +12,8 @@
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/fsdp/optimizer.h"
+#include "tests/fsdp/any_ranks.h"
+#include "tests/fsdp/scheduled_training.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/status_matchers.h"
 
@@ -286,7 +288,10 @@ struct HandMade {
   std::unique_ptr<Context> context;
   Unit* unit;
 
-  static absl::StatusOr<HandMade> Create(LocalRank& rank, const char* mesh,
+  Stream* compute;
+
+  template <typename Rank>
+  static absl::StatusOr<HandMade> Create(Rank& rank, const char* mesh,
                                          const UnitPlacements& placements,
                                          std::vector<int64_t> extents,
                                          GradientReduction reduction,
@@ -296,6 +301,7 @@ struct HandMade {
     options.placements = placements;
     options.reduction = reduction;
     HandMade result;
+    result.compute = &rank.stream;
     TESSERA_ASSIGN_OR_RETURN(
         result.context,
         Context::Create(options, rank.comms.world(), rank.stream));
@@ -320,11 +326,10 @@ struct HandMade {
 
   // Overwrites the gradient with one value.
   absl::Status RunWith(bool is_last, float value) {
-    return Run(is_last, [value](Unit& u) -> absl::Status {
+    return Run(is_last, [this, value](Unit& u) -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(TensorView gradient,
                                u.grad(0, GradientWrite::kOverwrite));
-      FillElements(gradient, value);
-      return absl::OkStatus();
+      return compute->device().kernels().Fill(*compute, gradient, value);
     });
   }
 
@@ -339,7 +344,7 @@ TEST(GradientTest, SumsContributionsOfOneRankWithoutDoubling) {
   for (const char* strategy : {"ddp", "fsdp", "hsdp", "zero1", "hfsdp"}) {
     for (const char* mesh : {"dp=1", "dp_outer=1,dp_inner=1"}) {
       SCOPED_TRACE(std::string(strategy) + " on " + mesh);
-      EXPECT_OK(RunLocalRanks(1, [&](LocalRank& rank) -> absl::Status {
+      EXPECT_OK(OnAnyRanks(1, [&](auto& rank) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(
             HandMade made,
             HandMade::Create(
@@ -361,7 +366,7 @@ TEST(GradientTest, SumsContributionsOfOneRankWithoutDoubling) {
 std::vector<CommLog::Counters> CollectivesWithWriters(const char* strategy,
                                                       int writers) {
   std::vector<CommLog::Counters> counters(4);
-  EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+  EXPECT_OK(OnAnyRanks(4, [&](auto& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(
         HandMade made, HandMade::Create(rank, "dp_outer=2,dp_inner=2",
                                         *PlacementsFor(strategy, 2), {5, 3},
@@ -398,7 +403,7 @@ TEST(GradientTest, RanksWithoutAGradientCountAsZerosAndSendAsMuch) {
 // A weight used twice, 5 rows on 2 ranks: both uses add to one gradient and
 // every row is updated once.
 TEST(GradientTest, AddsBothUsesOfATiedWeight) {
-  EXPECT_OK(RunLocalRanks(2, [&](LocalRank& rank) -> absl::Status {
+  EXPECT_OK(OnAnyRanks(2, [&](auto& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(
         HandMade made, HandMade::Create(rank, "dp=2", *PlacementsFor("fsdp", 1),
                                         {5, 4}, GradientReduction::kSum));
@@ -410,9 +415,15 @@ TEST(GradientTest, AddsBothUsesOfATiedWeight) {
       for (int use = 0; use < 2; ++use) {
         TESSERA_ASSIGN_OR_RETURN(TensorView gradient,
                                  unit.grad(0, GradientWrite::kAccumulate));
-        for (int64_t i = 0; i < 20; ++i) {
-          gradient.as<float>()[i] += static_cast<float>(i + 100 * rank.rank);
-        }
+        const MemoryRange all[] = {gradient};
+        TESSERA_RETURN_IF_ERROR(rank.stream.Launch(
+            {.name = "use", .reads = all, .writes = all},
+            [gradient, rank = rank.rank] {
+              for (int64_t i = 0; i < 20; ++i) {
+                gradient.as<float>()[i] += static_cast<float>(i + 100 * rank);
+              }
+              return absl::OkStatus();
+            }));
       }
       return absl::OkStatus();
     };
@@ -452,7 +463,7 @@ TEST(GradientTest, AddsToAFinalGradientThatWasNotZeroed) {
          {GradientReduction::kSum, GradientReduction::kMean}) {
       for (ZeroGrad zero_grad : {ZeroGrad::kRelease, ZeroGrad::kFill}) {
         SCOPED_TRACE(triple.ToString());
-        EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+        EXPECT_OK(OnAnyRanks(4, [&](auto& rank) -> absl::Status {
           TESSERA_ASSIGN_OR_RETURN(
               HandMade made, HandMade::Create(rank, "dp_outer=2,dp_inner=2",
                                               triple, {5, 3}, reduction));
@@ -483,6 +494,7 @@ TEST(GradientTest, ALargeDivisorDoesNotDependOnTheMesh) {
       SCOPED_TRACE(run.ToString());
       const ToyHistory oracle = OracleHistory(run);
       EXPECT_OK(TrainAndCompare(run, oracle));
+      EXPECT_OK(ScheduledTraining(run).Run({}));
       histories.push_back(oracle);
     }
   }
@@ -503,7 +515,7 @@ TEST(GradientTest, AccumulatesNarrowGradientsInF32) {
   for (const char* strategy :
        {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     SCOPED_TRACE(strategy);
-    EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    EXPECT_OK(OnAnyRanks(4, [&](auto& rank) -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(
           HandMade made,
           HandMade::Create(rank, "dp_outer=2,dp_inner=2",
@@ -578,7 +590,7 @@ TEST(GradientTest, KeepsPaddingZeroWhileTraining) {
     run.units = DefaultToyUnits();
     SCOPED_TRACE(run.ToString());
     const ToyHistory expected = OracleHistory(run);
-    EXPECT_OK(RunLocalRanks(4, [&](LocalRank& rank) -> absl::Status {
+    EXPECT_OK(OnAnyRanks(4, [&](auto& rank) -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(auto toy,
                                ToyRank::Create(run, rank.comms, rank.stream));
       for (int step = 0; step < run.steps; ++step) {

@@ -13,11 +13,13 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/fsdp/context.h"
 #include "tessera/fsdp/optimizer.h"
+#include "tests/fsdp/any_ranks.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::OnAnyRanks;
 using ::tessera::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -32,7 +34,8 @@ struct Model {
   std::unique_ptr<Context> context;
   Unit* unit;
 
-  static absl::StatusOr<Model> Create(LocalRank& rank, const char* strategy,
+  template <typename Rank>
+  static absl::StatusOr<Model> Create(Rank& rank, const char* strategy,
                                       UnitOptions unit_options = {}) {
     FsdpOptions options;
     TESSERA_ASSIGN_OR_RETURN(options.mesh, DeviceMesh::Parse(kMesh));
@@ -59,12 +62,12 @@ struct Model {
   }
 
   // Fails unless a forward sees `value(row, column)` in every element.
-  absl::Status ExpectForwardSees(LocalRank& rank,
+  absl::Status ExpectForwardSees(int rank,
                                  absl::FunctionRef<float(int, int)> value) {
     unit->BeforeForward(ForwardKind::kInference);
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, unit->weight(0));
     TESSERA_RETURN_IF_ERROR(context->Synchronize());
-    const Region region = unit->parameter_layout(0).RegionOf(rank.rank);
+    const Region region = unit->parameter_layout(0).RegionOf(rank);
     int64_t i = 0;
     for (int64_t r = region.box[0].begin; r < region.box[0].end; ++r) {
       for (int64_t c = region.box[1].begin; c < region.box[1].end; ++c) {
@@ -93,9 +96,9 @@ std::vector<float> WholeWeight(absl::FunctionRef<float(int, int)> value) {
   return whole;
 }
 
-absl::Status LoadOnEveryRank(Model& model, LocalRank& rank,
+absl::Status LoadOnEveryRank(Model& model, int rank,
                              absl::FunctionRef<float(int, int)> value) {
-  const Region region = model.unit->parameter_layout(0).RegionOf(rank.rank);
+  const Region region = model.unit->parameter_layout(0).RegionOf(rank);
   std::vector<float> local;
   for (int64_t r = region.box[0].begin; r < region.box[0].end; ++r) {
     for (int64_t c = region.box[1].begin; c < region.box[1].end; ++c) {
@@ -108,16 +111,16 @@ absl::Status LoadOnEveryRank(Model& model, LocalRank& rank,
   return model.unit->LoadWeight(0, TensorView(local.data(), meta));
 }
 
-absl::Status LoadFromFirstRank(Model& model, LocalRank& rank,
+absl::Status LoadFromFirstRank(Model& model, int rank,
                                absl::FunctionRef<float(int, int)> value) {
-  if (rank.rank != 0) return model.unit->ScatterWeight(0, {});
+  if (rank != 0) return model.unit->ScatterWeight(0, {});
   std::vector<float> whole = WholeWeight(value);
   TESSERA_ASSIGN_OR_RETURN(const TensorMeta meta,
                            TensorMeta::Create(DType::kF32, {kRows, kColumns}));
   return model.unit->ScatterWeight(0, TensorView(whole.data(), meta));
 }
 
-absl::Status LoadByPieces(Model& model, LocalRank&,
+absl::Status LoadByPieces(Model& model, int,
                           absl::FunctionRef<float(int, int)> value) {
   return model.unit->InitializeWeight(
       0, [&](const WeightPiece& piece) -> absl::Status {
@@ -136,7 +139,7 @@ absl::Status LoadByPieces(Model& model, LocalRank&,
 
 struct Way {
   const char* name;
-  absl::Status (*load)(Model&, LocalRank&, absl::FunctionRef<float(int, int)>);
+  absl::Status (*load)(Model&, int rank, absl::FunctionRef<float(int, int)>);
 };
 
 constexpr Way kWays[] = {{"every rank", LoadOnEveryRank},
@@ -150,16 +153,16 @@ TEST(InitializationTest, TheNextForwardSeesWhatWasLoadedInAnyWay) {
       for (ReleaseWeights release :
            {ReleaseWeights::kAfterForward, ReleaseWeights::kNever}) {
         SCOPED_TRACE(absl::StrCat(way.name, ", ", strategy));
-        EXPECT_OK(RunLocalRanks(8, [&](LocalRank& rank) -> absl::Status {
+        EXPECT_OK(OnAnyRanks(8, [&](auto& rank) -> absl::Status {
           const std::string name(strategy);
           TESSERA_ASSIGN_OR_RETURN(
               Model model,
               Model::Create(rank, name.c_str(), {.release = release}));
-          TESSERA_RETURN_IF_ERROR(way.load(model, rank, ValueAt));
-          TESSERA_RETURN_IF_ERROR(model.ExpectForwardSees(rank, ValueAt));
-          TESSERA_RETURN_IF_ERROR(model.ExpectForwardSees(rank, ValueAt));
-          TESSERA_RETURN_IF_ERROR(way.load(model, rank, OtherValueAt));
-          return model.ExpectForwardSees(rank, OtherValueAt);
+          TESSERA_RETURN_IF_ERROR(way.load(model, rank.rank, ValueAt));
+          TESSERA_RETURN_IF_ERROR(model.ExpectForwardSees(rank.rank, ValueAt));
+          TESSERA_RETURN_IF_ERROR(model.ExpectForwardSees(rank.rank, ValueAt));
+          TESSERA_RETURN_IF_ERROR(way.load(model, rank.rank, OtherValueAt));
+          return model.ExpectForwardSees(rank.rank, OtherValueAt);
         }));
       }
     }
@@ -172,7 +175,7 @@ TEST(InitializationTest, KeptWeightsFollowTheOptimizer) {
     TESSERA_ASSIGN_OR_RETURN(
         Model model,
         Model::Create(rank, "fsdp", {.release = ReleaseWeights::kNever}));
-    TESSERA_RETURN_IF_ERROR(LoadByPieces(model, rank, ValueAt));
+    TESSERA_RETURN_IF_ERROR(LoadByPieces(model, rank.rank, ValueAt));
     for (int step = 1; step <= 3; ++step) {
       model.unit->BeforeForward();
       model.unit->AfterForward();
@@ -185,7 +188,7 @@ TEST(InitializationTest, KeptWeightsFollowTheOptimizer) {
       TESSERA_RETURN_IF_ERROR(SgdOptimizer(*model.context, 1.0).Step());
       TESSERA_RETURN_IF_ERROR(model.context->ZeroGradients(ZeroGrad::kRelease));
       TESSERA_RETURN_IF_ERROR(
-          model.ExpectForwardSees(rank, [step](int row, int column) {
+          model.ExpectForwardSees(rank.rank, [step](int row, int column) {
             return ValueAt(row, column) - static_cast<float>(step);
           }));
     }

@@ -65,7 +65,7 @@ TEST_F(SimulateCommandTest, PrintsATable) {
   EXPECT_EQ(result.output,
             "tiny on 4 ranks, mesh 'dp_outer=2,dp_inner=2', topology slow\n"
             "hsdp: param=[R, Flat] grad=[P(sum), Flat] optim=[R, Flat]\n"
-            "2 x 1000 tokens a rank, 0.001 TFLOP/s, 1e+06 GB/s\n"
+            "2 x 1000 tokens a rank, sgd, 0.001 TFLOP/s, 1e+06 GB/s\n"
             "\n"
             "time                       ms       %\n"
             "computation             98.31   54.58\n"
@@ -103,6 +103,9 @@ TEST_F(SimulateCommandTest, PrintsJson) {
   EXPECT_EQ(json["topology"], "slow");
   EXPECT_EQ(json["tokens"], 1000);
   EXPECT_EQ(json["microbatches"], 2);
+  EXPECT_EQ(json["optimizer"], "sgd");
+  EXPECT_EQ(json["prefetch"], 1);
+  EXPECT_EQ(json["gradients_in_flight"], 2);
   EXPECT_EQ(json["active_percent"], 100.0);
   EXPECT_EQ(json["tflops"], 0.001);
   EXPECT_EQ(json["memory_gb_per_s"], 1e6);
@@ -131,6 +134,27 @@ TEST_F(SimulateCommandTest, PrintsJson) {
                                        {"model_weight", 8192},
                                        {"unreduced_grad", 16384},
                                        {"unsharded_weight", 16384}}));
+}
+
+// AdamW keeps two values for each of the main weight; slots are as many as may
+// run ahead.
+TEST_F(SimulateCommandTest, CountsStateAndWhatRunsAhead) {
+  const auto peaks = [this](const std::string& flags) {
+    return Json::parse(Run("--strategy hsdp --json " + flags).output)
+        .at("peak_by_tag");
+  };
+  const Json plain = peaks("");
+  const Json adamw = peaks("--optimizer adamw --prefetch 0 --in-flight 1");
+  const Json momentum = peaks("--optimizer momentum");
+  EXPECT_FALSE(plain.contains("optimizer_state"));
+  EXPECT_EQ(momentum["optimizer_state"], plain["main_weight"]);
+  EXPECT_EQ(adamw["optimizer_state"].get<int64_t>(),
+            2 * plain["main_weight"].get<int64_t>());
+  // One slot for two units, not two.
+  EXPECT_EQ(2 * adamw["unsharded_weight"].get<int64_t>(),
+            plain["unsharded_weight"].get<int64_t>());
+  EXPECT_EQ(2 * adamw["unreduced_grad"].get<int64_t>(),
+            plain["unreduced_grad"].get<int64_t>());
 }
 
 TEST_F(SimulateCommandTest, TakesPlacementsInPlaceOfAStrategy) {

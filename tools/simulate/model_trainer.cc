@@ -1,8 +1,10 @@
 #include "tools/simulate/model_trainer.h"
 
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
@@ -41,7 +43,45 @@ int64_t FlopsOfProduct(const Model::Unit& unit,
   return SaturatingMul(2 * std::llround(active), options.tokens);
 }
 
+template <typename Optimizer>
+std::function<absl::Status()> StepOf(Optimizer optimizer) {
+  const auto shared = std::make_shared<Optimizer>(std::move(optimizer));
+  return [shared] { return shared->Step(); };
+}
+
+absl::StatusOr<std::function<absl::Status()>> OptimizerStep(
+    TrainerOptimizer kind, Context& context) {
+  switch (kind) {
+    case TrainerOptimizer::kSgd:
+      return StepOf(SgdOptimizer(context, /*learning_rate=*/0.1));
+    case TrainerOptimizer::kMomentum: {
+      TESSERA_ASSIGN_OR_RETURN(
+          SgdOptimizer sgd, SgdOptimizer::Create(context, {.learning_rate = 0.1,
+                                                           .momentum = 0.9}));
+      return StepOf(std::move(sgd));
+    }
+    case TrainerOptimizer::kAdamW: {
+      TESSERA_ASSIGN_OR_RETURN(AdamWOptimizer adamw,
+                               AdamWOptimizer::Create(context));
+      return StepOf(std::move(adamw));
+    }
+  }
+  return absl::InvalidArgumentError("simulate: no such optimizer");
+}
+
 }  // namespace
+
+absl::string_view TrainerOptimizerName(TrainerOptimizer optimizer) {
+  switch (optimizer) {
+    case TrainerOptimizer::kSgd:
+      return "sgd";
+    case TrainerOptimizer::kMomentum:
+      return "momentum";
+    case TrainerOptimizer::kAdamW:
+      return "adamw";
+  }
+  return "";
+}
 
 absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(
     const Model& model, const TrainingOptions& options, Communicator& world,
@@ -50,6 +90,7 @@ absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(
   FsdpOptions fsdp;
   fsdp.mesh = options.mesh;
   fsdp.placements = options.placements;
+  fsdp.overlap = options.overlap;
   fsdp.logger = Logger(nullptr, absl::LogSeverity::kInfo);
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Context> context,
                            Context::Create(fsdp, world, compute));
@@ -61,6 +102,9 @@ absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(
     }
   }
   TESSERA_RETURN_IF_ERROR(trainer->context_->Prepare());
+  TESSERA_ASSIGN_OR_RETURN(
+      trainer->optimizer_step_,
+      OptimizerStep(options.optimizer, *trainer->context_));
   return trainer;
 }
 
@@ -92,8 +136,7 @@ absl::Status ModelTrainer::Step() {
     }
     TESSERA_RETURN_IF_ERROR(microbatch.Finish());
   }
-  TESSERA_RETURN_IF_ERROR(
-      SgdOptimizer(*context_, /*learning_rate=*/0.1).Step());
+  TESSERA_RETURN_IF_ERROR(optimizer_step_());
   TESSERA_RETURN_IF_ERROR(context_->ZeroGradients(ZeroGrad::kRelease));
   return context_->Synchronize();
 }

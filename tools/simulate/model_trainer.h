@@ -2,6 +2,7 @@
 #define TESSERA_TOOLS_SIMULATE_MODEL_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,11 +19,23 @@
 
 namespace tessera::tools {
 
+// What updates the shards.
+enum class TrainerOptimizer {
+  kSgd,       // no state
+  kMomentum,  // SGD with one value per parameter
+  kAdamW,     // two values
+};
+
+// "sgd", "momentum" or "adamw".
+absl::string_view TrainerOptimizerName(TrainerOptimizer optimizer);
+
 struct TrainingOptions {
   DeviceMesh mesh = {};  // all of its axes are data-parallel
   UnitPlacements placements = {};
   int64_t tokens = 1;  // of a rank, in one microbatch; at least 1
   int microbatches = 1;
+  TrainerOptimizer optimizer = TrainerOptimizer::kSgd;
+  OverlapOptions overlap = {};
   // The share of a unit's parameters that a token passes, in %.
   double active_percent = 100;
 };
@@ -60,7 +73,7 @@ class ModelTrainer {
       Stream& compute);
 
   // One step: for each microbatch all units forward, then backward in reverse;
-  // then SGD on the shards, and the gradients are released. Ends when all
+  // then the optimizer on the shards, and gradients are released. Ends when all
   // streams are idle. COLLECTIVE over the mesh.
   absl::Status Step();
 
@@ -88,6 +101,7 @@ class ModelTrainer {
   const std::unique_ptr<Context> context_;
   Stream& compute_;
   std::vector<TrainedUnit> units_;
+  std::function<absl::Status()> optimizer_step_;
 };
 
 }  // namespace tessera::tools

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,6 +22,8 @@ constexpr int64_t kMostTokens = 1'000'000'000;
 // Of --tflops and --memory-bandwidth.
 constexpr double kLeastRate = 0.001;
 constexpr double kGreatestRate = 1'000'000;
+// Of --prefetch and --in-flight.
+constexpr int kMostAhead = 1000;
 
 // Unlike CLI::Range this refuses NaN.
 CLI::Validator Within(double least, double greatest) {
@@ -34,6 +38,16 @@ CLI::Validator Within(double least, double greatest) {
         return absl::StrCat("want ", range, ", found '", text, "'");
       },
       range);
+}
+
+std::map<std::string, TrainerOptimizer> OptimizersByName() {
+  std::map<std::string, TrainerOptimizer> optimizers;
+  for (TrainerOptimizer optimizer :
+       {TrainerOptimizer::kSgd, TrainerOptimizer::kMomentum,
+        TrainerOptimizer::kAdamW}) {
+    optimizers.emplace(TrainerOptimizerName(optimizer), optimizer);
+  }
+  return optimizers;
 }
 
 int64_t Scaled(double rate, double unit) { return std::llround(rate * unit); }
@@ -59,6 +73,17 @@ void SimulateCommand::AddFlags(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kMostTokens));
   app.add_option("--microbatches", microbatches_, "In one step")
       ->check(CLI::Range(1, static_cast<int>(ModelTrainer::kMostForwards)))
+      ->capture_default_str();
+  app.add_option("--optimizer", optimizer_, "Whose state is counted, too")
+      ->check(CLI::IsMember(OptimizersByName()))
+      ->capture_default_str();
+  app.add_option("--prefetch", overlap_.prefetch,
+                 "Units whose weights are gathered ahead")
+      ->check(CLI::Range(0, kMostAhead))
+      ->capture_default_str();
+  app.add_option("--in-flight", overlap_.gradients_in_flight,
+                 "Unreduced gradients there may be")
+      ->check(CLI::Range(1, kMostAhead))
       ->capture_default_str();
   app.add_option("--active", active_percent_,
                  "Percent of a unit's parameters that a token passes")
@@ -98,6 +123,8 @@ absl::StatusOr<Outcome> SimulateCommand::Run() const {
   TESSERA_ASSIGN_OR_RETURN(training.placements, Placements(training.mesh));
   training.tokens = tokens_;
   training.microbatches = microbatches_;
+  training.optimizer = OptimizersByName().at(optimizer_);
+  training.overlap = overlap_;
   training.active_percent = active_percent_;
   TESSERA_ASSIGN_OR_RETURN(const Topology topology, ParseTopology(topology_));
   report.topology = topology.name();

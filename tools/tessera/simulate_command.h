@@ -36,6 +36,8 @@ class SimulateCommand {
   std::string topology_ = "h100-ib";
   int64_t tokens_ = 0;
   int microbatches_ = 1;
+  std::string optimizer_ = "sgd";
+  OverlapOptions overlap_;
   double active_percent_ = 100;
   double tflops_ = 400;
   double memory_bandwidth_ = 0;  // GB/s; 0: the topology's

@@ -36,9 +36,9 @@ std::string Heading(const SimulateReport& report) {
   if (!report.strategy.empty()) absl::StrAppend(&text, report.strategy, ": ");
   absl::StrAppend(&text, training.placements.ToString(), "\n",
                   training.microbatches, " x ", training.tokens,
-                  " tokens a rank, ", InTera(*report.rates.flops_per_second),
-                  " TFLOP/s, ", InGiga(*report.rates.memory_bytes_per_second),
-                  " GB/s");
+                  " tokens a rank, ", TrainerOptimizerName(training.optimizer),
+                  ", ", InTera(*report.rates.flops_per_second), " TFLOP/s, ",
+                  InGiga(*report.rates.memory_bytes_per_second), " GB/s");
   if (training.active_percent < 100) {
     absl::StrAppend(&text, ", ", training.active_percent,
                     " % of parameters active");
@@ -142,6 +142,9 @@ std::string SimulateReport::ToJson() const {
       {"topology", topology},
       {"tokens", training.tokens},
       {"microbatches", training.microbatches},
+      {"optimizer", std::string(TrainerOptimizerName(training.optimizer))},
+      {"prefetch", training.overlap.prefetch},
+      {"gradients_in_flight", training.overlap.gradients_in_flight},
       {"active_percent", training.active_percent},
       {"tflops", InTera(*rates.flops_per_second)},
       {"memory_gb_per_s", InGiga(*rates.memory_bytes_per_second)},

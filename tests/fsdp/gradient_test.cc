@@ -341,7 +341,8 @@ struct HandMade {
 };
 
 TEST(GradientTest, SumsContributionsOfOneRankWithoutDoubling) {
-  for (const char* strategy : {"ddp", "fsdp", "hsdp", "zero1", "hfsdp"}) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     for (const char* mesh : {"dp=1", "dp_outer=1,dp_inner=1"}) {
       SCOPED_TRACE(std::string(strategy) + " on " + mesh);
       EXPECT_OK(OnAnyRanks(1, [&](auto& rank) -> absl::Status {
@@ -402,11 +403,13 @@ TEST(GradientTest, RanksWithoutAGradientCountAsZerosAndSendAsMuch) {
 
 // A weight used twice, 5 rows on 2 ranks: both uses add to one gradient and
 // every row is updated once.
-TEST(GradientTest, AddsBothUsesOfATiedWeight) {
+void ExpectBothUsesOfATiedWeight(const char* strategy) {
+  SCOPED_TRACE(strategy);
   EXPECT_OK(OnAnyRanks(2, [&](auto& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(
-        HandMade made, HandMade::Create(rank, "dp=2", *PlacementsFor("fsdp", 1),
-                                        {5, 4}, GradientReduction::kSum));
+        HandMade made,
+        HandMade::Create(rank, "dp=2", *PlacementsFor(strategy, 1), {5, 4},
+                         GradientReduction::kSum));
     const std::vector<float> zeros(20, 0.0f);
     TESSERA_RETURN_IF_ERROR(made.unit->LoadWeight(
         0, TensorView(const_cast<float*>(zeros.data()),
@@ -439,6 +442,13 @@ TEST(GradientTest, AddsBothUsesOfATiedWeight) {
     made.unit->AfterForward();
     return absl::OkStatus();
   }));
+}
+
+TEST(GradientTest, AddsBothUsesOfATiedWeight) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
+    ExpectBothUsesOfATiedWeight(strategy);
+  }
 }
 
 // A last backward, and then two more of which the second is the last.
@@ -484,7 +494,8 @@ TEST(GradientTest, AddsToAFinalGradientThatWasNotZeroed) {
 TEST(GradientTest, ALargeDivisorDoesNotDependOnTheMesh) {
   std::vector<ToyHistory> histories;
   for (const char* mesh : {"dp=8", "dp_outer=2,dp_inner=4"}) {
-    for (const char* strategy : {"ddp", "fsdp", "hsdp", "hfsdp"}) {
+    for (const char* strategy :
+         {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
       ToyRun run;
       run.mesh = mesh;
       run.strategy = strategy;
@@ -583,7 +594,8 @@ struct Count {
 // as many elements that are not zero as the parameters in them: the padding
 // between and behind them is zero. And every shard is a multiple of 128 bytes.
 TEST(GradientTest, KeepsPaddingZeroWhileTraining) {
-  for (const char* strategy : {"ddp", "fsdp", "hsdp", "zero1", "hfsdp"}) {
+  for (const char* strategy :
+       {"ddp", "zero1", "zero2", "fsdp", "hsdp", "hfsdp"}) {
     ToyRun run;
     run.strategy = strategy;
     run.microbatches = 1;

@@ -49,7 +49,7 @@ bool IsWide(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-// OK for a number that is added to, and what it is about.
+// OK for a number, and what it is about.
 absl::Status CheckSum(absl::string_view kernel, const TensorView& sum,
                       const TensorView& x) {
   if (sum.dtype() != DType::kF64 || sum.num_elements() != 1 ||
@@ -250,6 +250,25 @@ absl::Status Kernels::CountNonFinite(Stream& stream, const TensorView& count,
                         .bytes = x.num_bytes() + 2 * count.num_bytes(),
                         .flops = x.num_elements()},
                        CountNonFiniteBody(stream, count, x));
+}
+
+absl::Status Kernels::ClipToNorm(Stream& stream, const TensorView& x,
+                                 const TensorView& squares, double max_norm) {
+  TESSERA_RETURN_IF_ERROR(CheckSum("clip_to_norm", squares, x));
+  if (!(max_norm >= 0) || !std::isfinite(max_norm)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernels: clip_to_norm wants a finite norm of at least 0, "
+                     "found ",
+                     max_norm));
+  }
+  const MemoryRange reads[] = {x, squares};
+  const MemoryRange writes[] = {x};
+  return stream.Launch({.name = "clip_to_norm",
+                        .reads = reads,
+                        .writes = writes,
+                        .bytes = 2 * x.num_bytes() + squares.num_bytes(),
+                        .flops = x.num_elements()},
+                       ClipToNormBody(stream, x, squares, max_norm));
 }
 
 absl::Status Kernels::CopyFromHost(Stream& stream, const TensorView& dst,

@@ -73,6 +73,18 @@ class Kernels {
   absl::Status CountNonFinite(Stream& stream, const TensorView& count,
                               const TensorView& x);
 
+  // Scales x, f32 or f64, to an L2 norm of at most `max_norm`, where `squares`
+  // is one f64 that holds the square of its norm, or that of more than x:
+  //
+  //   factor = max_norm / (sqrt(squares) + 1e-6), in f64
+  //   x[i] = x[i] * factor where factor < 1, as Scale
+  //
+  // Where factor is not, or squares are infinite or NaN, x is not touched: what
+  // is wrong with it can still be found. ERRORS: InvalidArgument also for a
+  // max_norm that is not finite or below 0.
+  absl::Status ClipToNorm(Stream& stream, const TensorView& x,
+                          const TensorView& squares, double max_norm);
+
   // Between device memory and the host's. `host` holds dst.num_bytes() (src's)
   // and must stay until the stream has come past.
   absl::Status CopyFromHost(Stream& stream, const TensorView& dst,
@@ -107,6 +119,9 @@ class Kernels {
                                     const TensorView& x) = 0;
   virtual LaunchBody CountNonFiniteBody(Stream& stream, const TensorView& count,
                                         const TensorView& x) = 0;
+  virtual LaunchBody ClipToNormBody(Stream& stream, const TensorView& x,
+                                    const TensorView& squares,
+                                    double max_norm) = 0;
   virtual LaunchBody CopyFromHostBody(Stream& stream, const TensorView& dst,
                                       const void* host) = 0;
   virtual LaunchBody CopyToHostBody(Stream& stream, void* host,

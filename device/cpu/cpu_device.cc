@@ -145,6 +145,16 @@ class CpuKernels final : public Kernels {
     };
   }
 
+  LaunchBody ClipToNormBody(Stream&, const TensorView& x,
+                            const TensorView& squares,
+                            double max_norm) override {
+    return [x = x, squares = squares.as<double>(), max_norm] {
+      const double factor = internal::ClipFactor(*squares, max_norm);
+      if (factor < 1) ScaleElements(x, factor);
+      return absl::OkStatus();
+    };
+  }
+
   LaunchBody CopyFromHostBody(Stream&, const TensorView& dst,
                               const void* host) override {
     return [dst = dst, host] {

@@ -1,5 +1,7 @@
 #include "tessera/device/cpu/norm_kernels.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -113,6 +115,11 @@ double SumOfSquares(DType dtype, const void* x, int64_t n) {
     return HWY_DYNAMIC_DISPATCH(SquaresF32)(static_cast<const float*>(x), n);
   }
   return HWY_DYNAMIC_DISPATCH(SquaresF64)(static_cast<const double*>(x), n);
+}
+
+double ClipFactor(double squares, double max_norm) {
+  if (!std::isfinite(squares)) return 1;
+  return std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6));
 }
 
 int64_t CountNonFinite(DType dtype, const void* x, int64_t n) {

@@ -13,6 +13,8 @@ namespace tessera::internal {
 
 // As Kernels::AddSquares: what is added.
 double SumOfSquares(DType dtype, const void* x, int64_t n);
+// As Kernels::ClipToNorm; 1 where nothing is scaled.
+double ClipFactor(double squares, double max_norm);
 // How many are infinite or NaN.
 int64_t CountNonFinite(DType dtype, const void* x, int64_t n);
 

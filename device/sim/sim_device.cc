@@ -56,6 +56,10 @@ class SimKernels final : public Kernels {
                                 const TensorView&) override {
     return nullptr;
   }
+  LaunchBody ClipToNormBody(Stream&, const TensorView&, const TensorView&,
+                            double) override {
+    return nullptr;
+  }
   LaunchBody CopyFromHostBody(Stream&, const TensorView&,
                               const void*) override {
     return nullptr;

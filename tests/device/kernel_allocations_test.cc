@@ -75,6 +75,8 @@ TEST_P(KernelAllocations, NoneOnceWarm) {
            [&] { return kernels.AddSquares(*stream, number, x); }},
           {"count_non_finite",
            [&] { return kernels.CountNonFinite(*stream, number, x); }},
+          {"clip_to_norm",
+           [&] { return kernels.ClipToNorm(*stream, x, number, 0.5); }},
           {"copy_from_host",
            [&] { return kernels.CopyFromHost(*stream, x, host.data()); }},
           {"copy_to_host",

@@ -166,7 +166,8 @@ TEST_F(KernelsTest, NumbersAreOneF64AboutF32OrF64) {
     const TensorView x = TensorView::Flat(memory_ + 512, dtype, 8);
     for (const absl::Status& status :
          {kernels_.AddSquares(*stream_, number, x),
-          kernels_.CountNonFinite(*stream_, number, x)}) {
+          kernels_.CountNonFinite(*stream_, number, x),
+          kernels_.ClipToNorm(*stream_, x, number, 1)}) {
       EXPECT_EQ(status.ok(), legal) << dtype;
       if (legal) continue;
       EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr("wants one f64 dst and "
@@ -180,6 +181,17 @@ TEST_F(KernelsTest, NumbersAreOneF64AboutF32OrF64) {
   EXPECT_THAT(
       kernels_.CountNonFinite(*stream_, number, Strided("f32[2,3]", {8, 1})),
       StatusIs(kInvalid, HasSubstr("wants contiguous views")));
+}
+
+TEST_F(KernelsTest, ClipRejectsNormsThatAreNone) {
+  for (double max_norm : {-1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(
+        kernels_.ClipToNorm(*stream_, View("f32[4]"), View("f64[1]"), max_norm),
+        StatusIs(kInvalid,
+                 absl::StrCat("kernels: clip_to_norm wants a finite norm of at "
+                              "least 0, found ",
+                              max_norm)));
+  }
 }
 
 TEST_F(KernelsTest, FlatKernelsRejectOtherNumbersOfElements) {
@@ -260,6 +272,7 @@ TEST_F(KernelsTest, ReturnsTheStreamsError) {
   EXPECT_THAT(kernels_.AdamW(*stream_, x, x, x, x, {}), lost);
   EXPECT_THAT(kernels_.AddSquares(*stream_, View("f64[1]"), x), lost);
   EXPECT_THAT(kernels_.CountNonFinite(*stream_, View("f64[1]"), x), lost);
+  EXPECT_THAT(kernels_.ClipToNorm(*stream_, x, View("f64[1]"), 1), lost);
   EXPECT_THAT(kernels_.CopyFromHost(*stream_, x, memory_), lost);
   EXPECT_THAT(kernels_.CopyToHost(*stream_, memory_, x), lost);
   EXPECT_EQ(x.as<float>()[0], 0);
@@ -327,6 +340,22 @@ TEST_F(KernelsTest, DescribesWhatNumbersAreMadeOf) {
   }
   EXPECT_EQ(stream.launches[0].flops, 8);
   EXPECT_EQ(stream.launches[1].flops, 4);
+}
+
+TEST_F(KernelsTest, DescribesWhatIsClippedByANumber) {
+  const TensorView number = View("f64[1]");
+  const TensorView x(memory_ + 512, TensorMeta::Parse("f32[4]").value());
+  RecordingStream stream(device_);
+  EXPECT_OK(kernels_.ClipToNorm(stream, x, number, 1));
+  ASSERT_EQ(stream.launches.size(), 1);
+  const auto& launch = stream.launches[0];
+  ASSERT_EQ(launch.reads.size(), 2);
+  EXPECT_EQ(launch.reads[0].begin, x.data());
+  EXPECT_EQ(launch.reads[1].begin, number.data());
+  ASSERT_EQ(launch.writes.size(), 1);
+  EXPECT_EQ(launch.writes[0].begin, x.data());
+  EXPECT_EQ(launch.bytes, 40);
+  EXPECT_EQ(launch.flops, 4);
 }
 
 TEST_F(KernelsTest, DescribesWhatOptimizersReadAndWrite) {

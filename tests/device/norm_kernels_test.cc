@@ -12,11 +12,14 @@
 
 #include "gtest/gtest.h"
 #include "hwy/highway.h"
+#include "tessera/device/cpu/cpu_device.h"
 #include "tests/device/elementwise_reference.h"
+#include "tests/status_matchers.h"
 
 namespace tessera::internal {
 namespace {
 
+using ::tessera::testing::AllSame;
 using ::tessera::testing::RandomElements;
 
 // Restricts the kernels to one instruction set.
@@ -102,6 +105,55 @@ void CheckNonFinite() {
 TEST_P(NormKernelsTest, CountsWhatIsNotFinite) {
   CheckNonFinite<float>();
   CheckNonFinite<double>();
+}
+
+// What ClipToNorm makes of x.
+template <typename T>
+std::vector<T> Clipped(std::vector<T> x, double squares, double max_norm) {
+  CpuDevice device;
+  const auto stream = device.NewStream("s").value();
+  EXPECT_OK(device.kernels().ClipToNorm(
+      *stream,
+      TensorView::Flat(x.data(), DTypeOf<T>, static_cast<int64_t>(x.size())),
+      TensorView::Flat(&squares, DType::kF64, 1), max_norm));
+  return x;
+}
+
+template <typename T>
+void CheckClip() {
+  std::mt19937_64 rng(5);
+  for (int64_t n : Lengths()) {
+    const std::vector<T> x = RandomElements<T>(rng, n);
+    for (double norm : {0.25, 0.999999, 1.0, 7.0, 1e30}) {
+      const double squares = norm * norm;
+      const double factor = 1.0 / (std::sqrt(squares) + 1e-6);
+      std::vector<T> wanted = x;
+      for (T& value : wanted) {
+        if (factor < 1) {
+          value = static_cast<T>(static_cast<double>(value) * factor);
+        }
+      }
+      ASSERT_TRUE(AllSame(Clipped(x, squares, 1.0), wanted))
+          << n << " with norm " << norm;
+    }
+  }
+}
+
+TEST_P(NormKernelsTest, ClipsByTheFormula) {
+  CheckClip<float>();
+  CheckClip<double>();
+}
+
+TEST_P(NormKernelsTest, ClipsToZero) {
+  EXPECT_TRUE(AllSame(Clipped<float>({1, 2}, 25, 0), {0, 0}));
+  EXPECT_TRUE(AllSame(Clipped<float>({0, 0}, 0, 0), {0, 0}));
+}
+
+TEST(ClipToNormTest, WhatHasNoFiniteNormIsNotTouched) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(AllSame(Clipped<float>({2, inf}, inf, 1), {2, inf}));
+  EXPECT_TRUE(AllSame(Clipped<float>({2, nan}, nan, 1), {2, nan}));
 }
 
 }  // namespace

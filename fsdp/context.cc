@@ -150,10 +150,7 @@ absl::Status Context::Prepare() {
 absl::Status Context::DoPrepare() {
   Runtime& runtime = *runtime_;
   const DeviceMesh& mesh = runtime.options.mesh;
-  std::vector<int> all_axes(mesh.num_axes());
-  std::iota(all_axes.begin(), all_axes.end(), 0);
-  TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
-                           runtime.comms.Get(mesh, all_axes, runtime.compute));
+  TESSERA_ASSIGN_OR_RETURN(Communicator * everyone, Everyone());
   TESSERA_RETURN_IF_ERROR(internal::CompareEntries(
       *everyone, "fsdp: ranks register different parameters",
       RegistrationText()));
@@ -226,47 +223,71 @@ Microbatch Context::OpenMicrobatch(MicrobatchOptions options) {
   return Microbatch(runtime_.get(), options.is_last);
 }
 
-absl::Status Context::Step(
-    absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update) {
+absl::Status Context::VisitFinalUnits(
+    absl::string_view what,
+    absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit) {
   TESSERA_RETURN_IF_ERROR(status());
   for (const auto& unit : units()) {
-    TESSERA_RETURN_IF_ERROR(unit->CheckSteppable());
+    TESSERA_RETURN_IF_ERROR(unit->CheckSteppable(what));
   }
   bool any_gradient = false;
   for (const auto& unit : units()) {
-    const auto step_unit = [&]() -> absl::Status {
-      const StreamRange range(runtime_->compute, "step", unit->name());
-      TESSERA_RETURN_IF_ERROR(runtime_->compute.Wait(unit->gradients_ready_));
-      bool updated = false;
-      for (size_t g = 0; g < unit->groups_.size(); ++g) {
-        ParameterGroup* const group = unit->groups_[g].get();
-        if (group->gradient_state() != ParameterGroup::GradientState::kFinal) {
-          continue;
-        }
-        updated = true;
-        unit->ReleaseGathered();  // what is kept will be old
-        group->MainWeightChanges();
-        TESSERA_RETURN_IF_ERROR(update(
-            ShardOf(*unit, static_cast<int>(g), *group), runtime_->compute));
-      }
-      any_gradient = any_gradient || updated;
-      return updated ? unit->Refresh() : absl::OkStatus();
-    };
-    const absl::Status status = internal::Prefixed(
-        absl::StrCat("fsdp: Step: unit '", unit->name(), "': "), step_unit());
+    const std::vector<int> groups = unit->FinalGroups();
+    if (groups.empty()) continue;
+    any_gradient = true;
+    absl::Status status = runtime_->compute.Wait(unit->gradients_ready_);
+    if (status.ok()) status = visit(*unit, groups);
+    status = internal::Prefixed(
+        absl::StrCat("fsdp: ", what, ": unit '", unit->name(), "': "), status);
     runtime_->Fail(status);
     TESSERA_RETURN_IF_ERROR(status);
   }
   if (any_gradient) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "fsdp: Step: no unit has a gradient since the last zeroing");
+  return absl::FailedPreconditionError(absl::StrCat(
+      "fsdp: ", what, ": no unit has a gradient since the last zeroing"));
+}
+
+absl::Status Context::Step(
+    absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update) {
+  return VisitFinalUnits(
+      "Step", [&](Unit& unit, absl::Span<const int> groups) -> absl::Status {
+        const StreamRange range(runtime_->compute, "step", unit.name());
+        unit.ReleaseGathered();  // what is kept will be old
+        for (int g : groups) {
+          ParameterGroup& group = *unit.groups_[g];
+          group.MainWeightChanges();
+          TESSERA_RETURN_IF_ERROR(
+              update(ShardOf(unit, g, group), runtime_->compute));
+        }
+        return unit.Refresh();
+      });
+}
+
+absl::Status Context::VisitGradients(
+    absl::string_view what,
+    absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> visit) {
+  return VisitFinalUnits(
+      what, [&](Unit& unit, absl::Span<const int> groups) -> absl::Status {
+        const StreamRange range(runtime_->compute, what, unit.name());
+        for (int g : groups) {
+          TESSERA_RETURN_IF_ERROR(
+              visit(ShardOf(unit, g, *unit.groups_[g]), runtime_->compute));
+        }
+        return absl::OkStatus();
+      });
+}
+
+absl::Status Context::SumOverRanks(const TensorView& x) {
+  TESSERA_ASSIGN_OR_RETURN(Communicator * everyone, mesh_communicator());
+  if (mesh().size() == 1) return absl::OkStatus();
+  const absl::Status status = internal::Prefixed(
+      "fsdp: sum over ranks: ", everyone->AllReduce(ReduceOp::kSum, x, x));
+  runtime_->Fail(status);
+  return status;
 }
 
 absl::StatusOr<std::vector<OptimizerShard>> Context::optimizer_shards() const {
-  TESSERA_RETURN_IF_ERROR(status());
-  if (!runtime_->prepared) {
-    return absl::FailedPreconditionError("fsdp: the context is not prepared");
-  }
+  TESSERA_RETURN_IF_ERROR(CheckPrepared());
   std::vector<OptimizerShard> shards;
   for (const auto& unit : units()) {
     for (size_t g = 0; g < unit->groups_.size(); ++g) {
@@ -307,6 +328,27 @@ absl::Span<const std::unique_ptr<Unit>> Context::units() const {
 }
 
 Stream& Context::compute() const { return runtime_->compute; }
+
+const DeviceMesh& Context::mesh() const { return runtime_->options.mesh; }
+
+int Context::rank() const { return runtime_->rank; }
+
+absl::Status Context::CheckPrepared() const {
+  TESSERA_RETURN_IF_ERROR(status());
+  if (runtime_->prepared) return absl::OkStatus();
+  return absl::FailedPreconditionError("fsdp: the context is not prepared");
+}
+
+absl::StatusOr<Communicator*> Context::mesh_communicator() const {
+  TESSERA_RETURN_IF_ERROR(CheckPrepared());
+  return Everyone();
+}
+
+absl::StatusOr<Communicator*> Context::Everyone() const {
+  std::vector<int> all_axes(mesh().num_axes());
+  std::iota(all_axes.begin(), all_axes.end(), 0);
+  return runtime_->comms.Get(mesh(), all_axes, runtime_->compute);
+}
 
 std::vector<UnitMemory> Context::unit_memory() const {
   std::vector<UnitMemory> memory;

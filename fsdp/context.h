@@ -130,6 +130,20 @@ class Context {
   absl::Status Step(
       absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update);
 
+  // Calls `visit` for every group whose gradient is final, in registration
+  // order, before Step: to enqueue work on the compute stream that reads the
+  // gradient, or changes it in the pieces. ERRORS: as Step's, with `what` in
+  // the place of its name.
+  absl::Status VisitGradients(
+      absl::string_view what,
+      absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> visit);
+
+  // Enqueues on the compute stream: `x` becomes the sum over all ranks of the
+  // mesh, the same bits on each. COLLECTIVE over the mesh. ERRORS, sticky:
+  // those of Communicator::AllReduce. Not sticky: FailedPrecondition before
+  // Prepare.
+  absl::Status SumOverRanks(const TensorView& x);
+
   // All groups with gradients, in registration order: what Step will hand to
   // `update`. ERRORS: FailedPrecondition before Prepare.
   absl::StatusOr<std::vector<OptimizerShard>> optimizer_shards() const;
@@ -145,6 +159,11 @@ class Context {
 
   absl::Span<const std::unique_ptr<Unit>> units() const;
   Stream& compute() const;
+  const DeviceMesh& mesh() const;
+  int rank() const;
+  // Of all ranks of the mesh, on the compute stream. ERRORS: FailedPrecondition
+  // before Prepare.
+  absl::StatusOr<Communicator*> mesh_communicator() const;
   // What PlanMemory says of the units: what Device::memory() counts.
   std::vector<UnitMemory> unit_memory() const;
   // One table per unit: placements and axes, flat layout of each group,
@@ -155,6 +174,16 @@ class Context {
   explicit Context(std::unique_ptr<internal::Runtime> runtime);
 
   absl::Status DoPrepare();
+
+  absl::Status CheckPrepared() const;
+  // The communicator of all ranks of the mesh.
+  absl::StatusOr<Communicator*> Everyone() const;
+
+  // Calls `visit` for every unit with groups whose gradient is final, and the
+  // indices of these, once the compute stream waits for it. ERRORS: as Step's.
+  absl::Status VisitFinalUnits(
+      absl::string_view what,
+      absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit);
 
   // The mesh axes that some unit communicates along.
   std::vector<int> UsedAxes() const;

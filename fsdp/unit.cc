@@ -483,9 +483,10 @@ absl::Status Unit::CheckNoneMissing() const {
   return absl::OkStatus();
 }
 
-absl::Status Unit::CheckSteppable() const {
-  const auto refuse = [this](absl::string_view why) {
-    return OutOfOrder(absl::StrCat("fsdp: Step: unit '", name_, "' ", why));
+absl::Status Unit::CheckSteppable(absl::string_view what) const {
+  const auto refuse = [&](absl::string_view why) {
+    return OutOfOrder(
+        absl::StrCat("fsdp: ", what, ": unit '", name_, "' ", why));
   };
   if (open()) return refuse("is inside a forward or backward");
   if (outstanding_ > 0) {
@@ -499,6 +500,16 @@ absl::Status Unit::CheckSteppable() const {
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<int> Unit::FinalGroups() const {
+  std::vector<int> groups;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (groups_[g]->gradient_state() == ParameterGroup::GradientState::kFinal) {
+      groups.push_back(g);
+    }
+  }
+  return groups;
 }
 
 // Views.

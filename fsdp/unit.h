@@ -191,7 +191,10 @@ class Unit {
                                const Shape& wanted_shape) const;
   absl::Status CheckNoneMissing() const;
   absl::Status CheckChildrenClosed() const;
-  absl::Status CheckSteppable() const;
+  // OK where all gradients are final or none; `what` asks.
+  absl::Status CheckSteppable(absl::string_view what) const;
+  // Indices of groups.
+  std::vector<int> FinalGroups() const;
 
   // Around what sets a main weight.
   absl::Status BeginLoad(ParameterId p);

@@ -11,6 +11,7 @@
 #include "tessera/fsdp/agreement.h"
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/parameter_group.h"
+#include "tessera/fsdp/power_of_two.h"
 #include "tessera/fsdp/runtime.h"
 
 namespace tessera {
@@ -204,10 +205,12 @@ std::string Context::RegistrationText() const {
         unit->grad_divisor_, " release ", ReleaseName(unit->release_));
     AppendPrefetch(" forward prefetch ", unit->forward_prefetch_, text);
     AppendPrefetch(" backward prefetch ", unit->backward_prefetch_, text);
-    for (const GroupMemory& group : unit->memory_.groups) {
-      absl::StrAppend(&text, " wire=", DTypeName(group.wire),
-                      " accumulation=", DTypeName(group.accumulation),
-                      " main_weight=", DTypeName(group.main_weight));
+    for (const auto& group : unit->groups_) {
+      const GroupMemory& memory = group->memory();
+      absl::StrAppend(&text, " wire=", DTypeName(memory.wire), "*",
+                      group->wire_pre_scale(),
+                      " accumulation=", DTypeName(memory.accumulation),
+                      " main_weight=", DTypeName(memory.main_weight));
     }
     absl::StrAppend(&text, "\n");
     for (const Unit::Parameter& parameter : unit->parameters_) {
@@ -222,6 +225,16 @@ std::string Context::RegistrationText() const {
 Microbatch Context::OpenMicrobatch(MicrobatchOptions options) {
   return Microbatch(runtime_.get(), options.is_last);
 }
+
+absl::Status Context::set_loss_scale(double scale) {
+  TESSERA_RETURN_IF_ERROR(internal::Prefixed(
+      "fsdp: ", internal::CheckPowerOfTwo("loss scale", scale,
+                                          internal::kLossScaleExponent)));
+  runtime_->loss_scale = scale;
+  return absl::OkStatus();
+}
+
+double Context::loss_scale() const { return runtime_->loss_scale; }
 
 absl::Status Context::VisitFinalUnits(
     absl::string_view what,

@@ -80,11 +80,12 @@ class Microbatch {
 //   main_grad += accumulation(reduced) * s
 //
 // with s = 1 / (N * grad_divisor) for kMean, 1 / grad_divisor for kSum, N the
-// product of the unit's data-parallel axes; product and sum round separately,
-// and main_grad starts at +0.0. The deferred axes hold partial sums until the
-// last backward reduces them in place, in the accumulation dtype: first the
-// axes that become Flat, then those that become R, each in cut order. A
-// backward after that, without zeroing, first makes the value partial again
+// product of the unit's data-parallel axes, over the loss scale and the wire
+// pre-scale, which are powers of two and round nothing; product and sum round
+// separately, and main_grad starts at +0.0. The deferred axes hold partial sums
+// until the last backward reduces them in place, in the accumulation dtype:
+// first the axes that become Flat, then those that become R, each in cut order.
+// A backward after that, without zeroing, first makes the value partial again
 // (kept at coordinate 0 of what was R, as a piece among identities of what was
 // Flat) and adds to it.
 //
@@ -118,6 +119,13 @@ class Context {
 
   // Opens a microbatch. An error (one is open) is sticky.
   Microbatch OpenMicrobatch(MicrobatchOptions options = {});
+
+  // What the trainer multiplies its loss by, and so the gradients that it
+  // writes: AfterBackward divides its contribution by what is set then. The
+  // same on all ranks. 1 at first. ERRORS: InvalidArgument for anything but a
+  // power of two from 2^-64 to 2^64; nothing changes.
+  absl::Status set_loss_scale(double scale);
+  double loss_scale() const;
 
   // Updates the main weights: calls `update` for every group whose gradient is
   // final, in registration order, to enqueue its work on the compute stream,

@@ -35,6 +35,12 @@ struct Precision {
   std::optional<DType> accumulation = std::nullopt;
   // Main weights, f32 or f64. Default: as accumulation.
   std::optional<DType> main_weight = std::nullopt;
+  // Gradients are multiplied by this before they are reduced over Flat axes,
+  // and divided by it behind: below 1 for f16, whose sums overflow where
+  // gradients do not. A power of two from 2^-24 to 2^24: where nothing
+  // overflows or underflows it changes no bit. Not looked at where no gradient
+  // axis is Flat.
+  double wire_pre_scale = 1.0;
 };
 
 // Which streams communicate beside the one that computes.

@@ -198,9 +198,16 @@ absl::Status ParameterGroup::FillUnaskedGradients(Stream& stream) {
   return absl::OkStatus();
 }
 
-absl::Status ParameterGroup::AccumulateGradient(CommSet& comms,
+absl::Status ParameterGroup::AccumulateGradient(double loss_scale,
+                                                CommSet& comms,
                                                 Stream& stream) {
+  Kernels& kernels = stream.device().kernels();
   const BufferPlacements& resting = spec_.placements.gradient;
+  const double pre_scale = WirePreScale();
+  if (pre_scale != 1) {
+    TESSERA_RETURN_IF_ERROR(
+        kernels.Scale(stream, unreduced_->local(), pre_scale));
+  }
   TESSERA_RETURN_IF_ERROR(unreduced_->ConvertTo(resting, comms, stream));
   if (!main_grad_.has_value()) {
     TESSERA_ASSIGN_OR_RETURN(
@@ -211,8 +218,9 @@ absl::Status ParameterGroup::AccumulateGradient(CommSet& comms,
     TESSERA_RETURN_IF_ERROR(main_grad_->ConvertTo(resting, comms, stream));
   }
   gradient_state_ = GradientState::kPartial;
-  TESSERA_RETURN_IF_ERROR(stream.device().kernels().AccumulateScaled(
-      stream, main_grad_->local(), unreduced_->local(), spec_.scale));
+  TESSERA_RETURN_IF_ERROR(
+      kernels.AccumulateScaled(stream, main_grad_->local(), unreduced_->local(),
+                               spec_.scale / (loss_scale * pre_scale)));
   unreduced_.reset();
   return absl::OkStatus();
 }

@@ -39,7 +39,8 @@ class ParameterGroup {
     DType accumulation;
     DType main_weight;
     bool requires_grad;
-    double scale;  // of every contribution to the main gradient
+    double scale;           // of every contribution to the main gradient
+    double wire_pre_scale;  // as in Precision
   };
 
   enum class GradientState {
@@ -54,6 +55,7 @@ class ParameterGroup {
       Spec spec);
 
   const BufferGroup& buffers() const { return *group_; }
+  double wire_pre_scale() const { return spec_.wire_pre_scale; }
   DType main_weight_dtype() const { return spec_.main_weight; }
   bool requires_grad() const { return spec_.requires_grad; }
   GradientState gradient_state() const { return gradient_state_; }
@@ -92,7 +94,9 @@ class ParameterGroup {
   absl::Status FillUnaskedGradients(Stream& stream);
   // Reduces the unreduced gradient over the Flat axes in place and adds it to
   // the main gradient, which is allocated, or made partial again, as needed.
-  absl::Status AccumulateGradient(CommSet& comms, Stream& stream);
+  // What it adds is divided by `loss_scale`.
+  absl::Status AccumulateGradient(double loss_scale, CommSet& comms,
+                                  Stream& stream);
   absl::Status FinalizeGradient(CommSet& comms, Stream& stream);
   absl::Status ZeroGradient(bool release, Stream& stream);
 
@@ -108,6 +112,10 @@ class ParameterGroup {
 
   // `placement` along every data-parallel axis.
   BufferPlacements Everywhere(BufferPlacement placement) const;
+  // What the unreduced gradient is multiplied by: 1 where it is not reduced.
+  double WirePreScale() const {
+    return memory_.gradient_parts == 1 ? 1.0 : spec_.wire_pre_scale;
+  }
   DType parameter_dtype() const { return group_->tensor(0).layout.dtype(); }
   const DBuffer& model_weight() const {
     return model_weight_.has_value() ? *model_weight_ : *main_weight_;

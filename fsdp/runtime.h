@@ -62,7 +62,8 @@ class Runtime {
   absl::InlinedVector<int, 4> expected;
 
   bool prepare_called = false;
-  bool prepared = false;                   // and it succeeded
+  bool prepared = false;  // and it succeeded
+  double loss_scale = 1.0;
   std::optional<bool> microbatch_is_last;  // of the open microbatch
 
   CommSet comms;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/fsdp/parameter_group.h"
+#include "tessera/fsdp/power_of_two.h"
 #include "tessera/fsdp/runtime.h"
 
 namespace tessera {
@@ -42,7 +43,8 @@ absl::Status CheckPrecision(const ParameterGroup::Spec& spec) {
                        ", want f32 or f64"));
     }
   }
-  return absl::OkStatus();
+  return internal::CheckPowerOfTwo("wire_pre_scale", spec.wire_pre_scale,
+                                   internal::kWirePreScaleExponent);
 }
 
 }  // namespace
@@ -102,7 +104,8 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
            .accumulation = accumulation,
            .main_weight = precision.main_weight.value_or(accumulation),
            .requires_grad = parameter.requires_grad,
-           .scale = scale});
+           .scale = scale,
+           .wire_pre_scale = precision.wire_pre_scale});
     }
     group_of[p] = static_cast<int>(spec - specs.begin());
     parameters_[p].index = static_cast<int>(spec->tensors.size());
@@ -401,7 +404,8 @@ absl::Status Unit::ReduceGradients() {
   TESSERA_RETURN_IF_ERROR(reduce.Wait(gradients_ready_));
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
-    TESSERA_RETURN_IF_ERROR(group->AccumulateGradient(runtime_.comms, reduce));
+    TESSERA_RETURN_IF_ERROR(
+        group->AccumulateGradient(runtime_.loss_scale, runtime_.comms, reduce));
   }
   if (gradient_slot_ != nullptr) {
     runtime_.gradient_slots.Release(*std::exchange(gradient_slot_, nullptr),

@@ -213,7 +213,8 @@ std::string ToyRun::ToString() const {
       ", ", microbatches, " microbatches, zero by ",
       zero_grad == ZeroGrad::kFill ? "fill" : "release", ", ",
       reduction == GradientReduction::kMean ? "mean" : "sum", "/", grad_divisor,
-      ", ", DTypeName(dtype), ", ",
+      ", scaled by ", loss_scale, " and ", precision.wire_pre_scale, ", ",
+      DTypeName(dtype), ", ",
       streams == CpuStreams::kWorker ? "worker" : "inline", " streams, ",
       release == ReleaseWeights::kAfterForward    ? "release after forward"
       : release == ReleaseWeights::kAfterBackward ? "release after backward"
@@ -572,6 +573,7 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
     toy->units_.push_back(built);
   }
   TESSERA_RETURN_IF_ERROR(toy->context_->Prepare());
+  TESSERA_RETURN_IF_ERROR(toy->context_->set_loss_scale(run.loss_scale));
 
   absl::Status status;
   ForEachParameter(run, [&](int u, int p, int64_t) {
@@ -671,12 +673,14 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
     TESSERA_RETURN_IF_ERROR(stream_.Launch(
         {.name = "toy backward", .reads = reads, .writes = writes},
         [this, place, u, p, step, microbatch, weight, gradient,
+         scale = context_->loss_scale(),
          indices = IndicesOf(units_[u]->parameter_layout(p), rank_)] {
           for (int64_t i = 0; i < gradient.num_elements(); ++i) {
             WriteElement(
                 gradient, i,
-                ToyGradient(run_, {place, step, microbatch, u, p, indices[i]},
-                            ReadWide(weight, i)));
+                scale * ToyGradient(run_,
+                                    {place, step, microbatch, u, p, indices[i]},
+                                    ReadWide(weight, i)));
           }
           return absl::OkStatus();
         }));

@@ -47,6 +47,7 @@ struct ToyRun {
   ZeroGrad zero_grad = ZeroGrad::kRelease;
   GradientReduction reduction = GradientReduction::kMean;
   double grad_divisor = 1.0;
+  double loss_scale = 1.0;  // which the bits do not depend on
   Precision precision;
   DType dtype = DType::kF32;
   ReleaseWeights release = ReleaseWeights::kAfterForward;

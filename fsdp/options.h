@@ -1,13 +1,17 @@
 #ifndef TESSERA_FSDP_OPTIONS_H_
 #define TESSERA_FSDP_OPTIONS_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "tessera/base/log.h"
 #include "tessera/fsdp/placements.h"
 #include "tessera/mesh/device_mesh.h"
+#include "tessera/redistribute/sharded_tensor.h"
 #include "tessera/tensor/dtype.h"
 
 namespace tessera {
@@ -92,7 +96,33 @@ struct FsdpOptions {
   Logger logger;
 };
 
+class Stream;
 class Unit;
+
+// A parameter of a unit: its index in the order of UnitBuilder::Add.
+using ParameterId = int;
+
+// A main gradient as it rests: its layout says along which axes it is Partial.
+struct RestingGradient {
+  ParameterId parameter = 0;
+  ShardedTensor gradient;  // borrowed, until the hook returns
+};
+
+// What a trainer does with the gradients of a unit: enqueues on the stream, on
+// which they are there and the unit goes on, what reads or changes them; it
+// waits for nothing. All parameters that are not frozen, in order.
+using GradientHook = std::function<absl::Status(
+    const Unit&, absl::Span<const RestingGradient>, Stream&)>;
+
+// Called in the AfterBackward that finalizes. Null: not called. An error is
+// sticky, with unit and hook before its message.
+struct GradientHooks {
+  // At the gradient placements: all backwards are added up, but not yet over
+  // the axes that are Partial.
+  GradientHook before_finalize = nullptr;
+  // At the optimizer placements: as the optimizer will see them.
+  GradientHook after_finalize = nullptr;
+};
 
 // When the gathered weights of a unit are given up.
 enum class ReleaseWeights {
@@ -115,6 +145,7 @@ struct UnitOptions {
   std::optional<Precision> precision = std::nullopt;
   std::optional<double> grad_divisor = std::nullopt;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
+  GradientHooks gradient_hooks = {};
 };
 
 // What a forward is for.

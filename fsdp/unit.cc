@@ -61,7 +61,8 @@ Unit::Unit(internal::Runtime& runtime, int index, std::string name,
       placements_(std::move(placements)),
       release_(options.release),
       grad_divisor_(
-          options.grad_divisor.value_or(runtime.options.grad_divisor)) {}
+          options.grad_divisor.value_or(runtime.options.grad_divisor)),
+      gradient_hooks_(options.gradient_hooks) {}
 
 Unit::~Unit() = default;
 
@@ -419,12 +420,32 @@ absl::Status Unit::Finalize() {
   Stream& finalize = *runtime_.finalize;
   const StreamRange range(finalize, "finalize", name_);
   TESSERA_RETURN_IF_ERROR(finalize.Wait(gradients_ready_));
+  TESSERA_RETURN_IF_ERROR(RunGradientHook(
+      "before_finalize", gradient_hooks_.before_finalize, finalize));
   for (auto& group : groups_) {
     if (!group->requires_grad()) continue;
     TESSERA_RETURN_IF_ERROR(group->FinalizeGradient(runtime_.comms, finalize));
   }
+  TESSERA_RETURN_IF_ERROR(RunGradientHook(
+      "after_finalize", gradient_hooks_.after_finalize, finalize));
   gradients_ready_ = finalize.Record();
   return absl::OkStatus();
+}
+
+absl::Status Unit::RunGradientHook(absl::string_view name,
+                                   const GradientHook& hook,
+                                   Stream& stream) const {
+  if (hook == nullptr) return absl::OkStatus();
+  std::vector<RestingGradient> gradients;
+  for (ParameterId p = 0; p < num_parameters(); ++p) {
+    const Parameter& parameter = parameters_[p];
+    if (!parameter.requires_grad) continue;
+    TESSERA_ASSIGN_OR_RETURN(ShardedTensor gradient,
+                             parameter.group->MainGradient(parameter.index));
+    gradients.push_back({p, std::move(gradient)});
+  }
+  return internal::Prefixed(absl::StrCat(name, ": "),
+                            hook(*this, gradients, stream));
 }
 
 absl::Status Unit::ZeroGradients(bool release) {

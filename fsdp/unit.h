@@ -38,9 +38,6 @@ struct WeightPiece {
   TensorView values;
 };
 
-// A parameter of a unit: its index in the order of UnitBuilder::Add.
-using ParameterId = int;
-
 // Parameters that are gathered, computed with and reduced together: a layer of
 // a model. Made by Context::NewUnit, owned by the context.
 //
@@ -213,6 +210,8 @@ class Unit {
   absl::Status OpenGradients();
   absl::Status ReduceGradients();
   absl::Status Finalize();
+  absl::Status RunGradientHook(absl::string_view name, const GradientHook& hook,
+                               Stream& stream) const;
   absl::Status ZeroGradients(bool release);
 
   internal::Runtime& runtime_;
@@ -224,6 +223,7 @@ class Unit {
   const UnitPlacements placements_;
   const ReleaseWeights release_;
   const double grad_divisor_;
+  const GradientHooks gradient_hooks_;
   std::vector<Parameter> parameters_;
   std::vector<std::unique_ptr<internal::ParameterGroup>> groups_;
   UnitMemory memory_;  // of the groups

@@ -561,6 +561,7 @@ absl::StatusOr<std::unique_ptr<ToyRank>> ToyRank::Create(const ToyRun& run,
   for (const ToyUnit& unit : run.units) {
     UnitOptions unit_options;
     unit_options.release = run.release;
+    unit_options.gradient_hooks = run.gradient_hooks;
     unit_options.data_parallel_axes = unit.axes;
     unit_options.placements = unit.placements;
     unit_options.grad_divisor = unit.grad_divisor;

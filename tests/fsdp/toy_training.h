@@ -52,6 +52,7 @@ struct ToyRun {
   DType dtype = DType::kF32;
   ReleaseWeights release = ReleaseWeights::kAfterForward;
   OverlapOptions overlap;
+  GradientHooks gradient_hooks;  // of all units
   double learning_rate = 0.125;
   // Gradients are zeroed after so many steps: in between, backwards add to
   // what is final.

@@ -153,10 +153,11 @@ std::string Combine(ReduceOp op, DType dtype,
 }
 
 std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
+  constexpr int64_t kPeriod = 10007;  // no piece of a tensor is a multiple
   std::mt19937_64 random(seed);
   std::string packed(count * SizeOf(dtype), '\0');
   VisitDType(dtype, [&]<typename T>() {
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < std::min(count, kPeriod); ++i) {
       T value;
       if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(random());
@@ -169,6 +170,10 @@ std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
       std::memcpy(packed.data() + i * sizeof(T), &value, sizeof(T));
     }
   });
+  const size_t period = kPeriod * SizeOf(dtype);
+  for (size_t at = period; at < packed.size(); at += period) {
+    std::memcpy(&packed[at], &packed[0], std::min(period, packed.size() - at));
+  }
   return packed;
 }
 
@@ -401,6 +406,31 @@ std::vector<CollectiveCase> AllCollectiveCases(int ranks) {
     std::erase_if(
         large, [](const CollectiveCase& l) { return l.op != ReduceOp::kSum; });
     cases.insert(cases.end(), large.begin(), large.end());
+  }
+  return cases;
+}
+
+std::vector<CollectiveCase> LargeCollectiveCases(int ranks) {
+  CollectiveCase c;
+  c.ranks = ranks;
+  c.extents = {1 << 10, 1 << 10};
+  c.recv_dim = 1;
+  std::vector<CollectiveCase> cases;
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+        CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
+        CollectiveKind::kBroadcast}) {
+    c.kind = kind;
+    c.dtype = DType::kF32;
+    c.split = ExtentSplit();
+    cases.push_back(c);
+    if (kind != CollectiveKind::kAllReduce &&
+        kind != CollectiveKind::kReduceScatter) {
+      continue;
+    }
+    c.dtype = DType::kBF16;
+    c.split = Uneven(c.extents[0], ranks);
+    cases.push_back(c);
   }
   return cases;
 }

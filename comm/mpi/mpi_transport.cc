@@ -25,38 +25,6 @@ absl::Status CheckOptions(const MpiWorld::Options& options) {
   return absl::OkStatus();
 }
 
-absl::string_view ThreadLevelName(int level) {
-  switch (level) {
-    case MPI_THREAD_SINGLE:
-      return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED:
-      return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED:
-      return "MPI_THREAD_SERIALIZED";
-    default:
-      return "MPI_THREAD_MULTIPLE";
-  }
-}
-
-absl::Status CheckMpi() {
-  int started = 0;
-  int finished = 0;
-  TESSERA_RETURN_IF_ERROR(
-      MpiStatus("MPI_Initialized", MPI_Initialized(&started)));
-  TESSERA_RETURN_IF_ERROR(MpiStatus("MPI_Finalized", MPI_Finalized(&finished)));
-  if (!started || finished) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("comm: MPI is ", finished ? "finished" : "not started",
-                     "; a world is made between MPI_Init and MPI_Finalize"));
-  }
-  int level = 0;
-  TESSERA_RETURN_IF_ERROR(
-      MpiStatus("MPI_Query_thread", MPI_Query_thread(&level)));
-  if (level == MPI_THREAD_MULTIPLE) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "comm: want MPI_THREAD_MULTIPLE, found ", ThreadLevelName(level)));
-}
-
 absl::Status CheckComm(MPI_Comm comm) {
   if (comm == MPI_COMM_NULL) {
     return absl::InvalidArgumentError("comm: the MPI communicator is null");
@@ -83,7 +51,6 @@ absl::Status MpiStatus(absl::string_view function, int code) {
 absl::StatusOr<std::shared_ptr<MpiTransport>> MpiTransport::Create(
     MPI_Comm comm, const MpiWorld::Options& options) {
   TESSERA_RETURN_IF_ERROR(CheckOptions(options));
-  TESSERA_RETURN_IF_ERROR(CheckMpi());
   TESSERA_RETURN_IF_ERROR(CheckComm(comm));
   MPI_Comm own = MPI_COMM_NULL;
   int rank = 0;

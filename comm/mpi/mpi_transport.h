@@ -29,7 +29,8 @@ enum class MpiChannel { kMeeting, kData, kHost, kFailure };
 // and the ids that tell the groups of this rank apart. Thread-safe.
 class MpiTransport {
  public:
-  // COLLECTIVE over `comm`. ERRORS: those of MpiWorld::CreateFrom.
+  // COLLECTIVE over `comm`. REQUIRES: MPI is there for all threads.
+  // ERRORS: InvalidArgument as of MpiWorld::CreateFrom.
   static absl::StatusOr<std::shared_ptr<MpiTransport>> Create(
       MPI_Comm comm, const MpiWorld::Options& options);
 
@@ -111,7 +112,7 @@ class MpiBatch {
   std::vector<About> about_;  // of the requests
 };
 
-// A message from any rank that has come to this tag, with its sender.
+// A message from any rank to this tag, if one has come.
 absl::StatusOr<std::optional<std::string>> MpiReceiveFromAny(
     MpiTransport& transport, int tag);
 

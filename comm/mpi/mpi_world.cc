@@ -20,6 +20,39 @@ std::vector<int> RanksBelow(int size) {
   return ranks;
 }
 
+absl::string_view ThreadLevelName(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    default:
+      return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+absl::Status CheckMpi() {
+  int started = 0;
+  int finished = 0;
+  TESSERA_RETURN_IF_ERROR(
+      internal::MpiStatus("MPI_Initialized", MPI_Initialized(&started)));
+  TESSERA_RETURN_IF_ERROR(
+      internal::MpiStatus("MPI_Finalized", MPI_Finalized(&finished)));
+  if (!started || finished) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("comm: MPI is ", finished ? "finished" : "not started",
+                     "; a world is made between MPI_Init and MPI_Finalize"));
+  }
+  int level = 0;
+  TESSERA_RETURN_IF_ERROR(
+      internal::MpiStatus("MPI_Query_thread", MPI_Query_thread(&level)));
+  if (level == MPI_THREAD_MULTIPLE) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "comm: want MPI_THREAD_MULTIPLE, found ", ThreadLevelName(level)));
+}
+
 }  // namespace
 
 absl::Status StartMpi() {
@@ -43,12 +76,13 @@ absl::Status FinishMpi() {
 }
 
 absl::StatusOr<MpiWorld> MpiWorld::Create(const Options& options) {
-  // A constant of MPI, there before MPI_Init.
+  TESSERA_RETURN_IF_ERROR(CheckMpi());
   return CreateFrom(MPI_Comm_c2f(MPI_COMM_WORLD), options);
 }
 
 absl::StatusOr<MpiWorld> MpiWorld::CreateFrom(int comm,
                                               const Options& options) {
+  TESSERA_RETURN_IF_ERROR(CheckMpi());
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<internal::MpiTransport> transport,
       internal::MpiTransport::Create(MPI_Comm_f2c(comm), options));

@@ -121,6 +121,9 @@ T CombineValues(ReduceOp op, const std::vector<T>& values) {
 }  // namespace
 
 std::string Pack(const TensorView& view) {
+  if (view.IsContiguous()) {
+    return std::string(view.as<char>(), view.num_bytes());
+  }
   std::string packed;
   const int64_t size = SizeOf(view.dtype());
   ForEachElement(view, [&](const char* p) { packed.append(p, size); });
@@ -128,6 +131,10 @@ std::string Pack(const TensorView& view) {
 }
 
 void Unpack(const std::string& packed, const TensorView& view) {
+  if (view.IsContiguous()) {
+    std::copy(packed.begin(), packed.end(), view.as<char>());
+    return;
+  }
   const int64_t size = SizeOf(view.dtype());
   const char* from = packed.data();
   ForEachElement(view, [&](char* p) {

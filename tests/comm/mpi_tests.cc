@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace tessera::testing {

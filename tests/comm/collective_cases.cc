@@ -169,10 +169,10 @@ std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
       if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(random());
       } else {
-        const int mantissa = static_cast<int>(random() % 2001) - 1000;
-        const int exponent = static_cast<int>(random() % 12) - 14;
-        value =
-            static_cast<T>(std::ldexp(static_cast<float>(mantissa), exponent));
+        const auto mantissa =
+            static_cast<float>(static_cast<int32_t>(random()));
+        const int exponent = static_cast<int>(random() % 12) - 35;
+        value = static_cast<T>(std::ldexp(mantissa, exponent));
       }
       std::memcpy(packed.data() + i * sizeof(T), &value, sizeof(T));
     }

@@ -100,3 +100,17 @@ function(tessera_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
+
+# tessera_mpi_test(<program> <ranks> [ARGS argument ...])
+#
+# Registers the program, run by so many processes, with ctest: it passes where
+# all of them do. There may be more of them than cores.
+function(tessera_mpi_test program ranks)
+  cmake_parse_arguments(ARG "" "" "ARGS" ${ARGN})
+  set(name ${program}_${ranks})
+  add_test(NAME ${name}
+    COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe
+      --mca mpi_yield_when_idle 1 ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+      "$<TARGET_FILE:${program}>" ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES LABELS mpi TIMEOUT 120 PROCESSORS 2)
+endfunction()

@@ -4,18 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tessera/base/status_macros.h"
-#include "tessera/comm/local/local_algorithms.h"
 
 namespace tessera::internal {
-namespace {
-
-int64_t BytesOf(absl::Span<const MemoryRange> ranges) {
-  int64_t bytes = 0;
-  for (const MemoryRange& range : ranges) bytes += range.bytes;
-  return bytes;
-}
-
-}  // namespace
 
 LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalRegistry> registry,
                                      int64_t parent, std::vector<int> members,
@@ -44,19 +34,7 @@ void LocalCommunicator::Abort(const absl::Status& reason) {
 absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
                                         int64_t sequence) {
   TESSERA_RETURN_IF_ERROR(group_->status());
-  reads_.clear();
-  writes_.clear();
-  for (const Collective& call : calls) AppendRanges(call, reads_, writes_);
-  const LaunchDescriptor descriptor = {
-      .name = CollectiveKindName(calls.front().kind),
-      .reads = reads_,
-      .writes = writes_,
-      .bytes = BytesOf(reads_) + BytesOf(writes_),
-      .communicator = name()};
-  return stream().Launch(
-      descriptor, [operation = operations_->New(calls, sequence)]() mutable {
-        return operation.Run();
-      });
+  return operations_->Launch(calls, sequence, name());
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> LocalCommunicator::MakeSubgroup(

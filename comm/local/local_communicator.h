@@ -14,7 +14,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/local/local_group.h"
 #include "tessera/comm/local/local_registry.h"
-#include "tessera/comm/local/operation_pool.h"
+#include "tessera/comm/operation_pool.h"
 #include "tessera/device/stream.h"
 
 namespace tessera::internal {
@@ -42,9 +42,6 @@ class LocalCommunicator final : public Communicator {
   const std::shared_ptr<LocalRegistry> registry_;
   const std::shared_ptr<LocalGroup> group_;
   const std::shared_ptr<OperationPool> operations_;
-  // Of the last call; used again for their memory.
-  std::vector<MemoryRange> reads_;
-  std::vector<MemoryRange> writes_;
 };
 
 }  // namespace tessera::internal

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/operation_pool.h"
 
 namespace tessera::internal {
 
@@ -27,7 +28,7 @@ namespace tessera::internal {
 //
 // Thread-safe; each member makes one call of Run and one of HostAllGather at a
 // time.
-class LocalGroup {
+class LocalGroup final : public OperationGroup {
  public:
   // `members` are ranks of the world, in group order. `timeout` is how long a
   // member waits for the others to come.
@@ -37,17 +38,14 @@ class LocalGroup {
   // Tells the groups of one world apart.
   int64_t id() const { return id_; }
 
-  // Takes part in the group's next operation, of at least one call, as group
-  // rank `rank` and blocks until it has ended everywhere.
-  // ERRORS: those of Communicator.
-  absl::Status Run(int rank, absl::Span<const Collective> calls);
+  // Blocks until the operation has ended everywhere.
+  absl::Status Run(int rank, absl::Span<const Collective> calls) override;
 
   // What every member gave, in group order. A sequence of its own.
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       int rank, absl::string_view value);
 
-  // Fails what has not started with Aborted: "comm: 'dp' is aborted: <reason>".
-  void Abort(absl::string_view reason);
+  void Abort(absl::string_view reason) override;
 
   // The member with this rank of the world comes to no operation any more, for
   // this reason. No effect where it is not a member.

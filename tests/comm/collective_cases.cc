@@ -121,6 +121,9 @@ T CombineValues(ReduceOp op, const std::vector<T>& values) {
 }  // namespace
 
 std::string Pack(const TensorView& view) {
+  if (view.IsContiguous()) {
+    return std::string(view.as<char>(), view.num_bytes());
+  }
   std::string packed;
   const int64_t size = SizeOf(view.dtype());
   ForEachElement(view, [&](const char* p) { packed.append(p, size); });
@@ -128,6 +131,10 @@ std::string Pack(const TensorView& view) {
 }
 
 void Unpack(const std::string& packed, const TensorView& view) {
+  if (view.IsContiguous()) {
+    std::copy(packed.begin(), packed.end(), view.as<char>());
+    return;
+  }
   const int64_t size = SizeOf(view.dtype());
   const char* from = packed.data();
   ForEachElement(view, [&](char* p) {
@@ -153,22 +160,27 @@ std::string Combine(ReduceOp op, DType dtype,
 }
 
 std::string RandomElements(DType dtype, int64_t count, uint64_t seed) {
+  constexpr int64_t kPeriod = 10007;  // no piece of a tensor is a multiple
   std::mt19937_64 random(seed);
   std::string packed(count * SizeOf(dtype), '\0');
   VisitDType(dtype, [&]<typename T>() {
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < std::min(count, kPeriod); ++i) {
       T value;
       if constexpr (std::is_integral_v<T>) {
         value = static_cast<T>(random());
       } else {
-        const int mantissa = static_cast<int>(random() % 2001) - 1000;
-        const int exponent = static_cast<int>(random() % 12) - 14;
-        value =
-            static_cast<T>(std::ldexp(static_cast<float>(mantissa), exponent));
+        const auto mantissa =
+            static_cast<float>(static_cast<int32_t>(random()));
+        const int exponent = static_cast<int>(random() % 12) - 35;
+        value = static_cast<T>(std::ldexp(mantissa, exponent));
       }
       std::memcpy(packed.data() + i * sizeof(T), &value, sizeof(T));
     }
   });
+  const size_t period = kPeriod * SizeOf(dtype);
+  for (size_t at = period; at < packed.size(); at += period) {
+    std::memcpy(&packed[at], &packed[0], std::min(period, packed.size() - at));
+  }
   return packed;
 }
 
@@ -401,6 +413,31 @@ std::vector<CollectiveCase> AllCollectiveCases(int ranks) {
     std::erase_if(
         large, [](const CollectiveCase& l) { return l.op != ReduceOp::kSum; });
     cases.insert(cases.end(), large.begin(), large.end());
+  }
+  return cases;
+}
+
+std::vector<CollectiveCase> LargeCollectiveCases(int ranks) {
+  CollectiveCase c;
+  c.ranks = ranks;
+  c.extents = {1 << 10, 1 << 10};
+  c.recv_dim = 1;
+  std::vector<CollectiveCase> cases;
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+        CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
+        CollectiveKind::kBroadcast}) {
+    c.kind = kind;
+    c.dtype = DType::kF32;
+    c.split = ExtentSplit();
+    cases.push_back(c);
+    if (kind != CollectiveKind::kAllReduce &&
+        kind != CollectiveKind::kReduceScatter) {
+      continue;
+    }
+    c.dtype = DType::kBF16;
+    c.split = Uneven(c.extents[0], ranks);
+    cases.push_back(c);
   }
   return cases;
 }

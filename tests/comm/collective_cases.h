@@ -85,12 +85,16 @@ void Unpack(const std::string& packed, const TensorView& view);
 std::string Combine(ReduceOp op, DType dtype,
                     const std::vector<std::string>& packed);
 
-// Values whose sums depend on the order of the terms.
+// Values whose sums depend on the order of the terms; after some ten thousand
+// they repeat.
 std::string RandomElements(DType dtype, int64_t count, uint64_t seed);
 
 // Every kind x dtype x op x place on small shapes, even and uneven splits,
 // the first and an inner dim; and a few large ones.
 std::vector<CollectiveCase> AllCollectiveCases(int ranks);
+
+// Every kind once on 2^20 elements; sums in two dtypes.
+std::vector<CollectiveCase> LargeCollectiveCases(int ranks);
 
 }  // namespace tessera::testing
 

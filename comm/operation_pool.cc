@@ -1,11 +1,21 @@
-#include "tessera/comm/local/operation_pool.h"
+#include "tessera/comm/operation_pool.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tessera/comm/calls.h"
 
 namespace tessera::internal {
+namespace {
+
+int64_t BytesOf(absl::Span<const MemoryRange> ranges) {
+  int64_t bytes = 0;
+  for (const MemoryRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
+}  // namespace
 
 Operation::Operation(std::shared_ptr<OperationPool> pool,
                      std::unique_ptr<Arguments> arguments)
@@ -22,12 +32,29 @@ absl::Status Operation::Run() {
   return pool_->group_->Run(pool_->rank_, arguments_->calls);
 }
 
-OperationPool::OperationPool(std::shared_ptr<LocalGroup> group, int rank,
-                             int world_rank, const Stream& stream)
+OperationPool::OperationPool(std::shared_ptr<OperationGroup> group, int rank,
+                             int world_rank, Stream& stream)
     : group_(std::move(group)),
       rank_(rank),
       world_rank_(world_rank),
       stream_(stream) {}
+
+absl::Status OperationPool::Launch(absl::Span<const Collective> calls,
+                                   int64_t sequence,
+                                   absl::string_view communicator) {
+  reads_.clear();
+  writes_.clear();
+  for (const Collective& call : calls) AppendRanges(call, reads_, writes_);
+  const LaunchDescriptor descriptor = {
+      .name = CollectiveKindName(calls.front().kind),
+      .reads = reads_,
+      .writes = writes_,
+      .bytes = BytesOf(reads_) + BytesOf(writes_),
+      .communicator = communicator};
+  return stream_.Launch(
+      descriptor,
+      [operation = New(calls, sequence)]() mutable { return operation.Run(); });
+}
 
 Operation OperationPool::New(absl::Span<const Collective> calls,
                              int64_t sequence) {

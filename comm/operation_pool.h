@@ -1,5 +1,5 @@
-#ifndef TESSERA_COMM_LOCAL_OPERATION_POOL_H_
-#define TESSERA_COMM_LOCAL_OPERATION_POOL_H_
+#ifndef TESSERA_COMM_OPERATION_POOL_H_
+#define TESSERA_COMM_OPERATION_POOL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -7,15 +7,29 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
-#include "tessera/comm/local/local_group.h"
 #include "tessera/device/stream.h"
 
 namespace tessera::internal {
 
 class OperationPool;
+
+// What a backend's group does for the operations of its members. Thread-safe.
+class OperationGroup {
+ public:
+  virtual ~OperationGroup() = default;
+
+  // Takes part in the group's next operation, of at least one call, as group
+  // rank `rank` and blocks until this rank is done with it.
+  // ERRORS: those of Communicator.
+  virtual absl::Status Run(int rank, absl::Span<const Collective> calls) = 0;
+
+  // Fails what has not started with Aborted: "comm: 'dp' is aborted: <reason>".
+  virtual void Abort(absl::string_view reason) = 0;
+};
 
 // An operation on its way through a stream. Where it is destroyed without
 // having run, the group's other members would wait for it in vain: it aborts
@@ -49,29 +63,35 @@ class Operation {
 
 // Where the operations of one communicator get their memory, which goes from
 // one to the next. May be destroyed on any thread, with the last operation.
-// Thread-safe, but for New. LIFETIME: borrows the stream.
+// Thread-safe, but for Launch. LIFETIME: borrows the stream.
 class OperationPool : public std::enable_shared_from_this<OperationPool> {
  public:
   // Of the member with this rank in the group and in the world.
-  OperationPool(std::shared_ptr<LocalGroup> group, int rank, int world_rank,
-                const Stream& stream);
+  OperationPool(std::shared_ptr<OperationGroup> group, int rank, int world_rank,
+                Stream& stream);
 
-  // Copies what the calls borrow. One call at a time.
-  Operation New(absl::Span<const Collective> calls, int64_t sequence);
+  // Enqueues the group's next operation on the stream. Copies what the calls
+  // borrow. `communicator` is the name of the group. One call at a time.
+  absl::Status Launch(absl::Span<const Collective> calls, int64_t sequence,
+                      absl::string_view communicator);
 
  private:
   friend class Operation;
   using Arguments = Operation::Arguments;
 
+  Operation New(absl::Span<const Collective> calls, int64_t sequence);
   std::unique_ptr<Arguments> Take();
   void Return(std::unique_ptr<Arguments> arguments);
   // Aborts the group for an operation that will not run.
   void Abandon(const Arguments& arguments);
 
-  const std::shared_ptr<LocalGroup> group_;
+  const std::shared_ptr<OperationGroup> group_;
   const int rank_;
   const int world_rank_;
-  const Stream& stream_;
+  Stream& stream_;
+  // Of the last launch; used again for their memory.
+  std::vector<MemoryRange> reads_;
+  std::vector<MemoryRange> writes_;
   // The largest launch so far: what any memory is soon large enough for.
   size_t most_calls_ = 0;
   size_t most_transfers_ = 0;
@@ -81,4 +101,4 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
 
 }  // namespace tessera::internal
 
-#endif  // TESSERA_COMM_LOCAL_OPERATION_POOL_H_
+#endif  // TESSERA_COMM_OPERATION_POOL_H_

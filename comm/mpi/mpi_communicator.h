@@ -1,0 +1,44 @@
+#ifndef TESSERA_COMM_MPI_MPI_COMMUNICATOR_H_
+#define TESSERA_COMM_MPI_MPI_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/comm/comm_log.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/mpi/mpi_group.h"
+#include "tessera/comm/operation_pool.h"
+#include "tessera/device/stream.h"
+
+namespace tessera::internal {
+
+// This process's end of an MpiGroup, on a stream.
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<MpiGroup> group, absl::string_view name,
+                  Stream& stream, std::shared_ptr<CommLog> log);
+
+  absl::StatusOr<std::vector<std::string>> HostAllGather(
+      absl::string_view value) override;
+  void Abort(const absl::Status& reason) override;
+
+ private:
+  absl::Status Enqueue(absl::Span<const Collective> calls,
+                       int64_t sequence) override;
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
+      absl::Span<const int> members, absl::string_view name,
+      Stream& stream) override;
+
+  const std::shared_ptr<MpiGroup> group_;
+  const std::shared_ptr<OperationPool> operations_;
+};
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_MPI_MPI_COMMUNICATOR_H_

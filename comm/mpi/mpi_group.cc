@@ -1,0 +1,293 @@
+#include "tessera/comm/mpi/mpi_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/comm/calls.h"
+#include "tessera/comm/mpi/call_codec.h"
+
+namespace tessera::internal {
+namespace {
+
+// Reports are cut to what MPI sends at once, whether or not the receiver looks.
+constexpr size_t kMaxReportBytes = 1024;
+
+// What one wait for others takes: turns at MPI, with the core left to others in
+// between, and short sleeps after many.
+class Patience {
+ public:
+  explicit Patience(std::chrono::milliseconds timeout)
+      : deadline_(Clock::now() + timeout) {}
+
+  // False once the time is over.
+  bool TakeTurn() {
+    if (++turns_ <= kYields) {
+      std::this_thread::yield();
+      return true;
+    }
+    std::this_thread::sleep_for(kSleep);
+    return Clock::now() < deadline_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kYields = 1000;
+  static constexpr std::chrono::microseconds kSleep{50};
+
+  const Clock::time_point deadline_;
+  int turns_ = 0;
+};
+
+std::string EncodeReport(const absl::Status& failure) {
+  return absl::StrCat(static_cast<int>(failure.code()), " ", failure.message())
+      .substr(0, kMaxReportBytes);
+}
+
+absl::Status DecodeReport(absl::string_view report) {
+  const absl::string_view code = report.substr(0, report.find(' '));
+  int number = 0;
+  if (!absl::SimpleAtoi(code, &number) || code.size() == report.size()) {
+    return absl::InternalError(absl::StrCat("comm: found report ", report));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(number),
+                      report.substr(code.size() + 1));
+}
+
+}  // namespace
+
+MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, int64_t id,
+                   std::string name, std::vector<int> members, int rank)
+    : transport_(std::move(transport)),
+      id_(id),
+      name_(std::move(name)),
+      members_(std::move(members)),
+      rank_(rank) {}
+
+absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
+  TESSERA_RETURN_IF_ERROR(status());
+  const Moment moment = {CollectiveKindName(calls.front().kind),
+                         num_operations_++};
+  TESSERA_RETURN_IF_ERROR(Meet(calls, moment));
+  const auto move = [&](absl::Span<const Message> sends,
+                        absl::Span<const Message> recvs) {
+    return Move(sends, recvs, moment);
+  };
+  for (const Collective& call : calls) {
+    TESSERA_RETURN_IF_ERROR(RunCall(call, rank_, size(), move, scratch_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MpiGroup::Meet(absl::Span<const Collective> calls,
+                            const Moment& moment) {
+  const bool check = transport_->options().check;
+  const bool barrier =
+      std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+        return call.kind == CollectiveKind::kBarrier;
+      });
+  if (!check && !barrier) return absl::OkStatus();
+  std::vector<int> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> given,
+      Exchange(all, MpiChannel::kMeeting,
+               check ? EncodeCalls(calls, size()) : "", moment));
+  const bool same = std::all_of(
+      given.begin(), given.end(),
+      [&](const std::string& bytes) { return bytes == given[rank_]; });
+  if (!check || (same && !MayDiffer(calls))) return absl::OkStatus();
+  const std::string difference = Compare(given);
+  if (difference.empty()) return absl::OkStatus();
+  return Fail(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("ranks disagree at ", Where(moment), ": ", difference));
+}
+
+std::string MpiGroup::Compare(absl::Span<const std::string> given) const {
+  std::deque<DecodedCalls> decoded;
+  std::vector<absl::Span<const Collective>> launches;
+  for (const std::string& bytes : given) {
+    const absl::Status status = decoded.emplace_back().Decode(bytes);
+    if (!status.ok()) return std::string(status.message());
+    launches.push_back(decoded.back().calls());
+  }
+  std::vector<const Collective*> calls;
+  return FindDisagreement(launches, members_, calls);
+}
+
+absl::StatusOr<std::vector<std::string>> MpiGroup::HostAllGather(
+    absl::string_view value) {
+  TESSERA_RETURN_IF_ERROR(status());
+  std::vector<int> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  return Exchange(all, MpiChannel::kHost, value,
+                  {"host_all_gather", num_host_calls_++});
+}
+
+absl::StatusOr<std::shared_ptr<MpiGroup>> MpiGroup::MakeGroup(
+    absl::Span<const int> members, absl::string_view name) {
+  TESSERA_RETURN_IF_ERROR(status());
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> free,
+      Exchange(members, MpiChannel::kHost, absl::StrCat(transport_->FreeId()),
+               {"subgroup", num_host_calls_++}));
+  int64_t id = 0;
+  for (const std::string& text : free) {
+    int64_t its_id = 0;
+    if (!absl::SimpleAtoi(text, &its_id)) {
+      return absl::InternalError(
+          absl::StrCat("comm: subgroup '", name, "' of '", name_,
+                       "': want a number, found '", text, "'"));
+    }
+    id = std::max(id, its_id);
+  }
+  if (!transport_->HasTags(id)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "comm: subgroup '", name, "': MPI has no tags for ", id, " groups"));
+  }
+  transport_->TakeId(id);
+  std::vector<int> world_ranks;
+  int index = 0;
+  for (int member : members) {
+    if (member == rank_) index = static_cast<int>(world_ranks.size());
+    world_ranks.push_back(members_[member]);
+  }
+  return std::make_shared<MpiGroup>(transport_, id, std::string(name),
+                                    std::move(world_ranks), index);
+}
+
+absl::StatusOr<std::vector<std::string>> MpiGroup::Exchange(
+    absl::Span<const int> members, MpiChannel channel, absl::string_view value,
+    const Moment& moment) {
+  if (static_cast<int64_t>(value.size()) >
+      transport_->options().max_message_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("comm: ", moment.what, " of '", name_, "': ", value.size(),
+                     " bytes are more than one message"));
+  }
+  const auto own = std::make_shared<const std::string>(value);
+  std::vector<std::string> given(members.size());
+  std::vector<int> awaited;  // indices in `members`
+  MpiBatch batch(*transport_);
+  for (int i = 0; i < static_cast<int>(members.size()); ++i) {
+    if (members[i] == rank_) {
+      given[i] = *own;
+      continue;
+    }
+    awaited.push_back(i);
+    TESSERA_RETURN_IF_ERROR(
+        batch.Send(members_[members[i]], Tag(channel), own));
+  }
+  for (Patience patience(transport_->options().timeout);;) {
+    for (auto i = awaited.begin(); i != awaited.end();) {
+      TESSERA_ASSIGN_OR_RETURN(
+          const bool there,
+          batch.ReceiveIfThere(members_[members[*i]], Tag(channel), given[*i]));
+      i = there ? awaited.erase(i) : i + 1;
+    }
+    TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
+    if (done && awaited.empty()) return given;
+    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.TakeTurn()) continue;
+    std::vector<int> missing = batch.Unfinished();
+    for (int i : awaited) missing.push_back(members_[members[i]]);
+    return FailByTimeout(std::move(missing), moment);
+  }
+}
+
+absl::Status MpiGroup::Move(absl::Span<const Message> sends,
+                            absl::Span<const Message> recvs,
+                            const Moment& moment) {
+  MpiBatch batch(*transport_);
+  const int tag = Tag(MpiChannel::kData);
+  for (const Message& m : recvs) {
+    TESSERA_RETURN_IF_ERROR(
+        batch.Receive(members_[m.peer], tag, m.data, m.bytes));
+  }
+  for (const Message& m : sends) {
+    TESSERA_RETURN_IF_ERROR(batch.Send(members_[m.peer], tag, m.data, m.bytes));
+  }
+  for (Patience patience(transport_->options().timeout);;) {
+    TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
+    if (done) return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.TakeTurn()) continue;
+    return FailByTimeout(batch.Unfinished(), moment);
+  }
+}
+
+void MpiGroup::Abort(absl::string_view reason) {
+  // Every status this can come from is worded by Fail.
+  (void)Fail(absl::StatusCode::kAborted,
+             absl::StrCat("'", name_, "' is aborted: ", reason));
+}
+
+absl::Status MpiGroup::FailByTimeout(std::vector<int> missing,
+                                     const Moment& moment) {
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  return Fail(absl::StatusCode::kDeadlineExceeded,
+              absl::StrCat(missing.size() == 1 ? "rank " : "ranks ",
+                           absl::StrJoin(missing, ","), " did not come to ",
+                           moment.what, ", ", Where(moment), ", within ",
+                           transport_->options().timeout.count(), " ms"));
+}
+
+absl::Status MpiGroup::Fail(absl::StatusCode code, absl::string_view problem) {
+  const absl::Status failure(code, absl::StrCat("comm: ", problem));
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    failure_ = failure;
+  }
+  const auto report =
+      std::make_shared<const std::string>(EncodeReport(failure));
+  MpiBatch batch(*transport_);
+  for (int member : members_) {
+    if (member == members_[rank_]) continue;
+    // Whom MPI does not reach cannot be told.
+    (void)batch.Send(member, Tag(MpiChannel::kFailure), report);
+  }
+  return failure;
+}
+
+absl::Status MpiGroup::Note(const absl::Status& failure) {
+  MutexLock lock(mutex_);
+  if (failure_.ok()) failure_ = failure;
+  return failure_;
+}
+
+absl::Status MpiGroup::LookForFailure() {
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return failure_;
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::optional<std::string> report,
+      MpiReceiveFromAny(*transport_, Tag(MpiChannel::kFailure)));
+  return report.has_value() ? Note(DecodeReport(*report)) : absl::OkStatus();
+}
+
+absl::Status MpiGroup::status() {
+  const absl::Status failure = LookForFailure();
+  if (failure.ok() || absl::IsAborted(failure)) return failure;
+  return absl::AbortedError(absl::StrCat(
+      "comm: '", name_,
+      "' is aborted: ", absl::StripPrefix(failure.message(), "comm: ")));
+}
+
+std::string MpiGroup::Where(const Moment& moment) const {
+  return absl::StrCat("operation ", moment.number, " of '", name_, "'");
+}
+
+}  // namespace tessera::internal

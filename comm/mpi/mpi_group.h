@@ -1,0 +1,107 @@
+#ifndef TESSERA_COMM_MPI_MPI_GROUP_H_
+#define TESSERA_COMM_MPI_MPI_GROUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/base/mutex.h"
+#include "tessera/comm/collective.h"
+#include "tessera/comm/mpi/mpi_algorithms.h"
+#include "tessera/comm/mpi/mpi_transport.h"
+#include "tessera/comm/operation_pool.h"
+
+namespace tessera::internal {
+
+// This process's end of a group: the messages that its members exchange. Errors
+// are worded as those of the local backend.
+//
+// 1. All channels of a group are its own: what a group leaves behind when it
+//    fails is nobody else's.
+// 2. Whoever waits looks for what others report, and the clock. The first
+//    failure that a member sees is told to all members, and the group takes
+//    nothing more.
+//
+// Thread-safe; one call of Run and one of the host's functions (HostAllGather,
+// MakeGroup) at a time.
+class MpiGroup final : public OperationGroup {
+ public:
+  // `members` are ranks of the transport, in group order; `rank` is an index.
+  MpiGroup(std::shared_ptr<MpiTransport> transport, int64_t id,
+           std::string name, std::vector<int> members, int rank);
+
+  const std::vector<int>& members() const { return members_; }
+  int rank() const { return rank_; }
+  const std::shared_ptr<MpiTransport>& transport() const { return transport_; }
+
+  // Returns once this rank has what it is to have, and its memory is free.
+  absl::Status Run(int rank, absl::Span<const Collective> calls) override;
+  void Abort(absl::string_view reason) override;
+
+  // What every member gave, in group order. A sequence of its own.
+  absl::StatusOr<std::vector<std::string>> HostAllGather(
+      absl::string_view value);
+
+  // A group of those members, indices in this group. COLLECTIVE over them.
+  // ERRORS: ResourceExhausted where MPI has no tags left.
+  absl::StatusOr<std::shared_ptr<MpiGroup>> MakeGroup(
+      absl::Span<const int> members, absl::string_view name);
+
+  // OK, or Aborted with the reason.
+  absl::Status status();
+
+ private:
+  // What is being waited for, for errors.
+  struct Moment {
+    absl::string_view what;  // "all_reduce"
+    int64_t number;
+  };
+
+  int size() const { return static_cast<int>(members_.size()); }
+  int Tag(MpiChannel channel) const {
+    return MpiTransport::TagOf(id_, channel);
+  }
+
+  // What each of `members` gives here, in their order.
+  absl::StatusOr<std::vector<std::string>> Exchange(
+      absl::Span<const int> members, MpiChannel channel,
+      absl::string_view value, const Moment& moment);
+  // Meets the others and compares the calls.
+  absl::Status Meet(absl::Span<const Collective> calls, const Moment& moment);
+  std::string Compare(absl::Span<const std::string> given) const;
+  absl::Status Move(absl::Span<const Message> sends,
+                    absl::Span<const Message> recvs, const Moment& moment);
+
+  // OK, or what the group has failed with, having looked for reports.
+  absl::Status LookForFailure();
+  // Fails the group, unless it has failed already, tells the members, and
+  // returns what it failed with.
+  absl::Status Fail(absl::StatusCode code, absl::string_view problem);
+  // The same where it is a member's report, or MPI's.
+  absl::Status Note(const absl::Status& failure);
+  absl::Status FailByTimeout(std::vector<int> missing, const Moment& moment);
+
+  // "operation 3 of 'dp'"
+  std::string Where(const Moment& moment) const;
+
+  const std::shared_ptr<MpiTransport> transport_;
+  const int64_t id_;
+  const std::string name_;
+  const std::vector<int> members_;
+  const int rank_;
+  int64_t num_operations_ = 0;  // that have come to Run
+  int64_t num_host_calls_ = 0;
+  std::vector<char> scratch_;  // of the operation
+
+  Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_MPI_MPI_GROUP_H_

@@ -1,0 +1,121 @@
+#ifndef TESSERA_COMM_MPI_MPI_TRANSPORT_H_
+#define TESSERA_COMM_MPI_MPI_TRANSPORT_H_
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tessera/base/mutex.h"
+#include "tessera/comm/mpi/mpi_world.h"
+
+namespace tessera::internal {
+
+// OK, or Internal with MPI's own text: "comm: MPI_Isend: ...".
+absl::Status MpiStatus(absl::string_view function, int code);
+
+// What a message of a group is for. Messages of one channel between two ranks
+// keep their order.
+enum class MpiChannel { kMeeting, kData, kHost, kFailure };
+
+// What the groups of one MpiWorld share: a duplicate of its MPI communicator,
+// and the ids that tell the groups of this rank apart. Thread-safe.
+class MpiTransport {
+ public:
+  // COLLECTIVE over `comm`. REQUIRES: MPI is there for all threads.
+  // ERRORS: InvalidArgument as of MpiWorld::CreateFrom.
+  static absl::StatusOr<std::shared_ptr<MpiTransport>> Create(
+      MPI_Comm comm, const MpiWorld::Options& options);
+
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const MpiWorld::Options& options() const { return options_; }
+
+  // Groups with a member in common have different ids: that of a new group is
+  // the highest that any member has free, and is then taken on all of them.
+  int64_t FreeId();
+  void TakeId(int64_t id);
+  // True if MPI has tags for the group.
+  bool HasTags(int64_t id) const;
+  // REQUIRES: HasTags(id).
+  static int TagOf(int64_t id, MpiChannel channel);
+
+  // Keeps, to the end of the process, a request that MPI has not done with and
+  // the memory it is about.
+  void Keep(MPI_Request request, std::shared_ptr<const std::string> memory);
+
+ private:
+  MpiTransport(MPI_Comm comm, int rank, int size, int max_tag,
+               const MpiWorld::Options& options)
+      : comm_(comm),
+        rank_(rank),
+        size_(size),
+        max_tag_(max_tag),
+        options_(options) {}
+
+  const MPI_Comm comm_;
+  const int rank_;
+  const int size_;
+  const int max_tag_;
+  const MpiWorld::Options options_;
+  Mutex mutex_;
+  int64_t free_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::pair<MPI_Request, std::shared_ptr<const std::string>>> kept_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+// Messages that are under way together. Started at once; Test drives them on.
+// Where it is destroyed before they are done it gives up: takes back what is
+// not on its way yet, and leaves the rest to MPI.
+class MpiBatch {
+ public:
+  // LIFETIME: borrows the transport.
+  explicit MpiBatch(MpiTransport& transport) : transport_(transport) {}
+  ~MpiBatch();
+  MpiBatch(const MpiBatch&) = delete;
+  MpiBatch& operator=(const MpiBatch&) = delete;
+
+  // The memory must stay until the batch is done.
+  absl::Status Send(int peer, int tag, const void* data, int64_t bytes);
+  absl::Status Receive(int peer, int tag, void* data, int64_t bytes);
+  // A single message, of up to max_message_bytes. Needs no memory to stay.
+  absl::Status Send(int peer, int tag, std::shared_ptr<const std::string> text);
+  // The next message from `peer` if it has come, of any length, into `text`,
+  // which must stay until the batch is done. False if it has not.
+  absl::StatusOr<bool> ReceiveIfThere(int peer, int tag, std::string& text);
+
+  // True once all are done.
+  absl::StatusOr<bool> Test();
+  // The peers, as ranks of the transport, of those that are not done.
+  std::vector<int> Unfinished();
+
+ private:
+  struct About {
+    int peer = 0;
+    bool is_receive = false;
+    std::shared_ptr<const std::string> memory = nullptr;  // null: the caller's
+  };
+
+  void Add(MPI_Request request, About about);
+  void GiveUp();
+
+  MpiTransport& transport_;
+  std::vector<MPI_Request> requests_;
+  std::vector<About> about_;  // of the requests
+};
+
+// A message from any rank to this tag, if one has come.
+absl::StatusOr<std::optional<std::string>> MpiReceiveFromAny(
+    MpiTransport& transport, int tag);
+
+}  // namespace tessera::internal
+
+#endif  // TESSERA_COMM_MPI_MPI_TRANSPORT_H_

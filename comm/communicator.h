@@ -31,8 +31,8 @@ namespace tessera {
 // broadcast), where recv is this rank's piece of send (reduce_scatter) or send
 // this rank's piece of recv (all_gather). Other overlaps are not.
 //
-// Reductions combine in a documented order: the local backend in ascending
-// group rank, with bf16 and f16 accumulated in f32 and rounded once.
+// Reductions combine in a documented order: the backends local and mpi in
+// ascending group rank, with bf16 and f16 accumulated in f32 and rounded once.
 //
 // A group of one rank copies send to recv where they differ, and communicates
 // nothing.

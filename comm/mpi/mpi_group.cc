@@ -77,6 +77,11 @@ absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
   TESSERA_RETURN_IF_ERROR(status());
   const Moment moment = {CollectiveKindName(calls.front().kind),
                          num_operations_++};
+  return Fail(RunCalls(calls, moment));
+}
+
+absl::Status MpiGroup::RunCalls(absl::Span<const Collective> calls,
+                                const Moment& moment) {
   TESSERA_RETURN_IF_ERROR(Meet(calls, moment));
   const auto move = [&](absl::Span<const Message> sends,
                         absl::Span<const Message> recvs) {
@@ -106,19 +111,18 @@ absl::Status MpiGroup::Meet(absl::Span<const Collective> calls,
       given.begin(), given.end(),
       [&](const std::string& bytes) { return bytes == given[rank_]; });
   if (!check || (same && !MayDiffer(calls))) return absl::OkStatus();
-  const std::string difference = Compare(given);
+  TESSERA_ASSIGN_OR_RETURN(const std::string difference, Compare(given));
   if (difference.empty()) return absl::OkStatus();
-  return Fail(
-      absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("ranks disagree at ", Where(moment), ": ", difference));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "comm: ranks disagree at ", Where(moment), ": ", difference));
 }
 
-std::string MpiGroup::Compare(absl::Span<const std::string> given) const {
+absl::StatusOr<std::string> MpiGroup::Compare(
+    absl::Span<const std::string> given) const {
   std::deque<DecodedCalls> decoded;
   std::vector<absl::Span<const Collective>> launches;
   for (const std::string& bytes : given) {
-    const absl::Status status = decoded.emplace_back().Decode(bytes);
-    if (!status.ok()) return std::string(status.message());
+    TESSERA_RETURN_IF_ERROR(decoded.emplace_back().Decode(bytes));
     launches.push_back(decoded.back().calls());
   }
   std::vector<const Collective*> calls;
@@ -128,6 +132,12 @@ std::string MpiGroup::Compare(absl::Span<const std::string> given) const {
 absl::StatusOr<std::vector<std::string>> MpiGroup::HostAllGather(
     absl::string_view value) {
   TESSERA_RETURN_IF_ERROR(status());
+  if (static_cast<int64_t>(value.size()) >
+      transport_->options().max_message_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("comm: host_all_gather of '", name_, "': ", value.size(),
+                     " bytes are more than one message"));
+  }
   std::vector<int> all(size());
   std::iota(all.begin(), all.end(), 0);
   return Exchange(all, MpiChannel::kHost, value,
@@ -169,12 +179,15 @@ absl::StatusOr<std::shared_ptr<MpiGroup>> MpiGroup::MakeGroup(
 absl::StatusOr<std::vector<std::string>> MpiGroup::Exchange(
     absl::Span<const int> members, MpiChannel channel, absl::string_view value,
     const Moment& moment) {
-  if (static_cast<int64_t>(value.size()) >
-      transport_->options().max_message_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("comm: ", moment.what, " of '", name_, "': ", value.size(),
-                     " bytes are more than one message"));
-  }
+  absl::StatusOr<std::vector<std::string>> given =
+      TryToExchange(members, channel, value, moment);
+  if (!given.ok()) return Fail(given.status());
+  return given;
+}
+
+absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
+    absl::Span<const int> members, MpiChannel channel, absl::string_view value,
+    const Moment& moment) {
   const auto own = std::make_shared<const std::string>(value);
   std::vector<std::string> given(members.size());
   std::vector<int> awaited;  // indices in `members`
@@ -201,7 +214,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::Exchange(
     if (patience.TakeTurn()) continue;
     std::vector<int> missing = batch.Unfinished();
     for (int i : awaited) missing.push_back(members_[members[i]]);
-    return FailByTimeout(std::move(missing), moment);
+    return TimeoutOf(std::move(missing), moment);
   }
 }
 
@@ -222,29 +235,29 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
     if (done) return absl::OkStatus();
     TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
-    return FailByTimeout(batch.Unfinished(), moment);
+    return TimeoutOf(batch.Unfinished(), moment);
   }
 }
 
 void MpiGroup::Abort(absl::string_view reason) {
-  // Every status this can come from is worded by Fail.
-  (void)Fail(absl::StatusCode::kAborted,
-             absl::StrCat("'", name_, "' is aborted: ", reason));
+  // Every status this can come from is what the group has failed with.
+  (void)Fail(absl::AbortedError(
+      absl::StrCat("comm: '", name_, "' is aborted: ", reason)));
 }
 
-absl::Status MpiGroup::FailByTimeout(std::vector<int> missing,
-                                     const Moment& moment) {
+absl::Status MpiGroup::TimeoutOf(std::vector<int> missing,
+                                 const Moment& moment) const {
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  return Fail(absl::StatusCode::kDeadlineExceeded,
-              absl::StrCat(missing.size() == 1 ? "rank " : "ranks ",
-                           absl::StrJoin(missing, ","), " did not come to ",
-                           moment.what, ", ", Where(moment), ", within ",
-                           transport_->options().timeout.count(), " ms"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("comm: ", missing.size() == 1 ? "rank " : "ranks ",
+                   absl::StrJoin(missing, ","), " did not come to ",
+                   moment.what, ", ", Where(moment), ", within ",
+                   transport_->options().timeout.count(), " ms"));
 }
 
-absl::Status MpiGroup::Fail(absl::StatusCode code, absl::string_view problem) {
-  const absl::Status failure(code, absl::StrCat("comm: ", problem));
+absl::Status MpiGroup::Fail(const absl::Status& failure) {
+  if (failure.ok()) return failure;
   {
     MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;

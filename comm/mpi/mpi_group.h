@@ -67,24 +67,32 @@ class MpiGroup final : public OperationGroup {
     return MpiTransport::TagOf(id_, channel);
   }
 
-  // What each of `members` gives here, in their order.
+  // What each of `members` gives here, in their order. Fails the group where it
+  // fails.
   absl::StatusOr<std::vector<std::string>> Exchange(
+      absl::Span<const int> members, MpiChannel channel,
+      absl::string_view value, const Moment& moment);
+  absl::Status RunCalls(absl::Span<const Collective> calls,
+                        const Moment& moment);
+  absl::StatusOr<std::vector<std::string>> TryToExchange(
       absl::Span<const int> members, MpiChannel channel,
       absl::string_view value, const Moment& moment);
   // Meets the others and compares the calls.
   absl::Status Meet(absl::Span<const Collective> calls, const Moment& moment);
-  std::string Compare(absl::Span<const std::string> given) const;
+  // What the members disagree on, or "". `given` is from EncodeCalls.
+  absl::StatusOr<std::string> Compare(
+      absl::Span<const std::string> given) const;
   absl::Status Move(absl::Span<const Message> sends,
                     absl::Span<const Message> recvs, const Moment& moment);
 
   // OK, or what the group has failed with, having looked for reports.
   absl::Status LookForFailure();
   // Fails the group, unless it has failed already, tells the members, and
-  // returns what it failed with.
-  absl::Status Fail(absl::StatusCode code, absl::string_view problem);
-  // The same where it is a member's report, or MPI's.
+  // returns what it failed with. OK does nothing.
+  absl::Status Fail(const absl::Status& failure);
+  // The same for what a member has told all members.
   absl::Status Note(const absl::Status& failure);
-  absl::Status FailByTimeout(std::vector<int> missing, const Moment& moment);
+  absl::Status TimeoutOf(std::vector<int> missing, const Moment& moment) const;
 
   // "operation 3 of 'dp'"
   std::string Where(const Moment& moment) const;

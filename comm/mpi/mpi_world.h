@@ -37,12 +37,15 @@ absl::Status FinishMpi();
 // bit. Where views are not contiguous, what is sent and received is copied.
 //
 //   collective      bytes sent by each rank     messages
-//   --------------  --------------------------  --------
+//   --------------  --------------------------  ---------------------
 //   all_reduce      2 * N * (n-1)/n             2(n-1)
-//   reduce_scatter  N * (n-1)/n                 n-1 per MiB of the largest
-//   piece all_gather      (n-1) * what it gives       n-1 all_to_all      N *
-//   (n-1)/n                 n-1 broadcast       root 2 * N, others N 2(n-1)
+//   reduce_scatter  N * (n-1)/n                 n-1 (a)
+//   all_gather      (n-1) * what it gives       n-1
+//   all_to_all      N * (n-1)/n                 n-1
+//   broadcast       root 2 * N, others N        2(n-1)
 //   send_recv       those of the call           those of the call
+//
+//   (a)  for every MiB of the largest piece
 //
 // Ranks meet before each operation and compare their calls, with n-1 short
 // messages more (see Options::check). A rank that waits for others looks for

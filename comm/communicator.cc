@@ -331,4 +331,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
   return Subgroup(members, name, stream);
 }
 
+Communicator::Subset Communicator::SubsetOf(
+    absl::Span<const int> members) const {
+  Subset subset;
+  for (int member : members) {
+    if (member == rank_) subset.rank = static_cast<int>(subset.members.size());
+    subset.members.push_back(members_[member]);
+  }
+  return subset;
+}
+
 }  // namespace tessera

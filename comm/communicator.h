@@ -139,6 +139,15 @@ class Communicator {
   Communicator(std::vector<int> members, int rank, absl::string_view name,
                Stream& stream, std::shared_ptr<CommLog> log);
 
+  // Some members of this group, as ranks of the world, and which of them this
+  // rank is (0 where it is none).
+  struct Subset {
+    std::vector<int> members = {};
+    int rank = 0;
+  };
+  // `members` are indices in this group.
+  Subset SubsetOf(absl::Span<const int> members) const;
+
  private:
   void Record(const Collective& call, int64_t sequence);
 

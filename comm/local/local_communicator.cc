@@ -40,15 +40,10 @@ absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
 absl::StatusOr<std::unique_ptr<Communicator>> LocalCommunicator::MakeSubgroup(
     absl::Span<const int> members, absl::string_view name, Stream& stream) {
   TESSERA_RETURN_IF_ERROR(group_->status());
-  std::vector<int> world_ranks;
-  int index = 0;
-  for (int member : members) {
-    if (member == rank()) index = static_cast<int>(world_ranks.size());
-    world_ranks.push_back(this->members()[member]);
-  }
+  Subset subset = SubsetOf(members);
   return std::make_unique<LocalCommunicator>(registry_, group_->id(),
-                                             std::move(world_ranks), index,
-                                             name, stream, log());
+                                             std::move(subset.members),
+                                             subset.rank, name, stream, log());
 }
 
 }  // namespace tessera::internal

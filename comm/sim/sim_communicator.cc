@@ -55,14 +55,9 @@ absl::Status SimCommunicator::Enqueue(absl::Span<const Collective> calls,
 absl::StatusOr<std::unique_ptr<Communicator>> SimCommunicator::MakeSubgroup(
     absl::Span<const int> members, absl::string_view name, Stream& stream) {
   TESSERA_RETURN_IF_ERROR(aborted_);
-  std::vector<int> world_ranks;
-  world_ranks.reserve(members.size());
-  int index = 0;
-  for (int member : members) {
-    if (member == rank()) index = static_cast<int>(world_ranks.size());
-    world_ranks.push_back(this->members()[member]);
-  }
-  return Create(tiers_, std::move(world_ranks), index, name, stream, log());
+  Subset subset = SubsetOf(members);
+  return Create(tiers_, std::move(subset.members), subset.rank, name, stream,
+                log());
 }
 
 }  // namespace tessera::internal

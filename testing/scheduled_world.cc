@@ -79,9 +79,7 @@ absl::StatusOr<std::unique_ptr<Communicator>>
 ScheduledWorld::Member::MakeSubgroup(absl::Span<const int> members,
                                      absl::string_view name, Stream& stream) {
   TESSERA_RETURN_IF_ERROR(group_.status());
-  std::vector<int> world_ranks;
-  for (int member : members) world_ranks.push_back(this->members()[member]);
-  return world_.JoinGroup(group_.id(), std::move(world_ranks), world_rank(),
+  return world_.JoinGroup(group_.id(), SubsetOf(members).members, world_rank(),
                           name, stream, log());
 }
 

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -65,14 +66,8 @@ class LocalFailures : public ::testing::TestWithParam<CpuStreams> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Streams, LocalFailures,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, LocalFailures, testing::BothStreams(),
+                         testing::StreamsName);
 
 // Memory for the calls of a rank.
 struct Floats {

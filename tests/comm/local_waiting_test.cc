@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -29,14 +30,8 @@ std::chrono::microseconds CpuTime() {
 
 class LocalWaiting : public ::testing::TestWithParam<CpuStreams> {};
 
-INSTANTIATE_TEST_SUITE_P(Streams, LocalWaiting,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, LocalWaiting, testing::BothStreams(),
+                         testing::StreamsName);
 
 // Ranks outnumber cores: a rank that spins would keep the one that the others
 // wait for from computing.

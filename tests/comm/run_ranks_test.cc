@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -26,14 +27,8 @@ class RunLocalRanksTest : public ::testing::TestWithParam<CpuStreams> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Streams, RunLocalRanksTest,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, RunLocalRanksTest, testing::BothStreams(),
+                         testing::StreamsName);
 
 TEST_P(RunLocalRanksTest, GivesEachRankAThreadAndAWorld) {
   Mutex mutex;

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/cpu_device.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -53,13 +54,8 @@ class CpuStreamTest : public CpuStreamTestBase,
   CpuStreamTest() : CpuStreamTestBase(GetParam()) {}
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CpuStreamTest,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& kind) {
-                           return kind.param == CpuStreams::kInline ? "Inline"
-                                                                    : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, CpuStreamTest, testing::BothStreams(),
+                         testing::StreamsName);
 
 TEST_P(CpuStreamTest, HasANameAndADevice) {
   const auto stream = New("gather");

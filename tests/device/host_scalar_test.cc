@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/sim/sim_device.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -25,14 +26,8 @@ class HostScalarTest : public ::testing::TestWithParam<CpuStreams> {
   Kernels& kernels_ = device_.kernels();
 };
 
-INSTANTIATE_TEST_SUITE_P(Streams, HostScalarTest,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, HostScalarTest, testing::BothStreams(),
+                         testing::StreamsName);
 
 TEST_P(HostScalarTest, BringsWhatKernelsAddedUp) {
   std::vector<float> x = {3, 4};

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tests/count_allocations.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -18,14 +19,8 @@ using ::tessera::testing::NumAllocations;
 
 class KernelAllocations : public ::testing::TestWithParam<CpuStreams> {};
 
-INSTANTIATE_TEST_SUITE_P(Streams, KernelAllocations,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, KernelAllocations, testing::BothStreams(),
+                         testing::StreamsName);
 
 TEST_P(KernelAllocations, NoneOnceWarm) {
   CpuDevice device({.streams = GetParam()});

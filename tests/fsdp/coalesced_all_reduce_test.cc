@@ -20,6 +20,7 @@
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/sim/sim_device.h"
 #include "tessera/testing/communicators.h"
+#include "tests/cpu_streams.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/status_matchers.h"
 
@@ -123,13 +124,7 @@ CommCounter AllReduces(CommSet& comms, const std::string& axis = "tp") {
 class CoalescedAllReduceTest : public ::testing::TestWithParam<CpuStreams> {};
 
 INSTANTIATE_TEST_SUITE_P(Streams, CoalescedAllReduceTest,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& streams) {
-                           return streams.param == CpuStreams::kInline
-                                      ? "Inline"
-                                      : "Worker";
-                         });
+                         testing::BothStreams(), testing::StreamsName);
 
 // Mixed dtypes in both lists, tensors larger than a chunk and empty ones, with
 // gaps and without.

@@ -13,6 +13,7 @@
 #include "tessera/redistribute/execute_many.h"
 #include "tessera/redistribute/redistributor.h"
 #include "tests/count_allocations.h"
+#include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -47,13 +48,8 @@ std::vector<Redistribution> AllSorts() {
 
 class ExecuteAllocations : public ::testing::TestWithParam<CpuStreams> {};
 
-INSTANTIATE_TEST_SUITE_P(Streams, ExecuteAllocations,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& test) {
-                           return test.param == CpuStreams::kInline ? "Inline"
-                                                                    : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, ExecuteAllocations, testing::BothStreams(),
+                         testing::StreamsName);
 
 // Calls `work` some times to warm up, a worker stream holding all of it back at
 // first; then counts what it allocates. COLLECTIVE over the world.

@@ -18,6 +18,7 @@
 #include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/execute_many.h"
 #include "tessera/redistribute/planner.h"
+#include "tests/cpu_streams.h"
 #include "tests/redistribute/all_layouts.h"
 #include "tests/redistribute/reference.h"
 #include "tests/redistribute/sampling.h"
@@ -136,13 +137,8 @@ class ExecuteFailures : public ::testing::TestWithParam<CpuStreams> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Streams, ExecuteFailures,
-                         ::testing::Values(CpuStreams::kInline,
-                                           CpuStreams::kWorker),
-                         [](const auto& test) {
-                           return test.param == CpuStreams::kInline ? "Inline"
-                                                                    : "Worker";
-                         });
+INSTANTIATE_TEST_SUITE_P(Streams, ExecuteFailures, testing::BothStreams(),
+                         testing::StreamsName);
 
 absl::Status FailStream(Stream& stream) {
   return stream.Launch({.name = "fail"},

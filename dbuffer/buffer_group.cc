@@ -217,12 +217,6 @@ absl::StatusOr<Layout> BufferGroup::TensorLayout(
   TESSERA_ASSIGN_OR_RETURN(
       const RaggedCut cut,
       RaggedCut::Affine(-flat_layout_.offset(i), RangeSize(placements)));
-  return CutLayout(i, dtype, placements, cut);
-}
-
-absl::StatusOr<Layout> BufferGroup::CutLayout(
-    int i, DType dtype, absl::Span<const BufferPlacement> placements,
-    const RaggedCut& cut) const {
   const Layout& own = tensors_[i].layout;
   TESSERA_ASSIGN_OR_RETURN(TensorMeta meta,
                            TensorMeta::Create(dtype, own.shape()));

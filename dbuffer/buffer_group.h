@@ -98,10 +98,6 @@ class BufferGroup {
   // placements along the others.
   absl::StatusOr<Layout> TensorLayout(
       int i, DType dtype, absl::Span<const BufferPlacement> placements) const;
-  // The same with another cut along the Flat axes.
-  absl::StatusOr<Layout> CutLayout(int i, DType dtype,
-                                   absl::Span<const BufferPlacement> placements,
-                                   const RaggedCut& cut) const;
 
  private:
   BufferGroup(DeviceMesh mesh, std::vector<Tensor> tensors, Options options,

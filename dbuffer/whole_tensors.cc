@@ -8,25 +8,69 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tessera/base/checked_math.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/mesh/device_mesh.h"
+#include "tessera/placement/placement.h"
 
 namespace tessera {
 namespace {
 
-absl::Status CheckNotPartial(const BufferGroup& group,
-                             absl::Span<const BufferPlacement> placements) {
-  for (int axis : group.axes()) {
-    const BufferPlacement& placement = group.PlacementOf(placements, axis);
-    if (!placement.is_partial()) continue;
+// The axes that cut a tensor, in their order, and the mesh that has them.
+using CutAxes = std::pair<DeviceMesh, absl::InlinedVector<int, 4>>;
+
+CutAxes CutAxesOf(const Layout& layout) {
+  return {layout.mesh(), layout.RaggedAxes()};
+}
+
+// By layout: the one of its cut's coordinates that owns the tensor.
+std::vector<int64_t> OwnersOf(absl::Span<const Layout> cut) {
+  absl::flat_hash_map<CutAxes, std::vector<size_t>> alike;
+  for (size_t i = 0; i < cut.size(); ++i) {
+    alike[CutAxesOf(cut[i])].push_back(i);
+  }
+  std::vector<int64_t> owners(cut.size());
+  for (const auto& [axes, tensors] : alike) {
+    int64_t coordinates = 1;
+    for (int axis : axes.second) coordinates *= axes.first.axis(axis).size;
+    std::vector<int64_t> sizes;
+    for (size_t i : tensors) sizes.push_back(cut[i].meta().num_elements());
+    const std::vector<int64_t> balanced = BalancedOwners(sizes, coordinates);
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      owners[tensors[k]] = balanced[k];
+    }
+  }
+  return owners;
+}
+
+absl::StatusOr<Layout> WholeOn(const Layout& layout, int64_t owner) {
+  if (layout.HasPartial()) {
     return absl::InvalidArgumentError(
         absl::StrCat("dbuffer: want whole tensors of reduced values, found ",
-                     placement.ToString(), " along axis '",
-                     group.mesh().axis(axis).name, "'"));
+                     layout.ToString()));
   }
-  return absl::OkStatus();
+  const int64_t size = layout.meta().num_elements();
+  const std::optional<int64_t> before = CheckedMul(owner, size);
+  if (!before.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dbuffer: ", layout.ToString(), " of ", size,
+                     " elements for owner ", owner,
+                     " is cut at more than int64 can count"));
+  }
+  // Piece `owner` is [0, size).
+  TESSERA_ASSIGN_OR_RETURN(
+      const RaggedCut whole,
+      RaggedCut::Affine(-*before, std::max<int64_t>(size, 1)));
+  Placements placements(layout.placements().size(), Placement::Replicate());
+  const absl::InlinedVector<int, 4> axes = layout.RaggedAxes();
+  for (size_t k = 0; k < axes.size(); ++k) {
+    placements[axes[k]] = Placement::Ragged(whole, static_cast<int>(k));
+  }
+  return layout.With(placements);
 }
 
 }  // namespace
@@ -58,42 +102,14 @@ std::vector<int64_t> BalancedOwners(absl::Span<const int64_t> sizes,
 }
 
 absl::StatusOr<std::vector<Layout>> WholeTensorLayouts(
-    const BufferGroup& group, DType dtype,
-    absl::Span<const BufferPlacement> placements) {
-  TESSERA_RETURN_IF_ERROR(group.Validate(placements));
-  TESSERA_RETURN_IF_ERROR(CheckNotPartial(group, placements));
-  const int num_flat = group.NumFlat(placements);
-  if (num_flat == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dbuffer: want a Flat axis to have owners along, found ",
-                     BufferPlacementsToString(placements)));
+    absl::Span<const Layout> cut) {
+  const std::vector<int64_t> owners = OwnersOf(cut);
+  std::vector<Layout> whole;
+  for (size_t i = 0; i < cut.size(); ++i) {
+    TESSERA_ASSIGN_OR_RETURN(Layout layout, WholeOn(cut[i], owners[i]));
+    whole.push_back(std::move(layout));
   }
-  int64_t owners = 1;
-  for (int axis : group.cut_order().subspan(0, num_flat)) {
-    owners *= group.mesh().axis(axis).size;
-  }
-  std::vector<int64_t> sizes;
-  for (int i = 0; i < group.num_tensors(); ++i) {
-    sizes.push_back(group.flat_layout().extent(i).size());
-  }
-  const std::vector<int64_t> owner_of = BalancedOwners(sizes, owners);
-  std::vector<Layout> layouts;
-  for (int i = 0; i < group.num_tensors(); ++i) {
-    const std::optional<int64_t> before = CheckedMul(owner_of[i], sizes[i]);
-    if (!before.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dbuffer: tensor '", group.tensor(i).name, "' of ",
-                       sizes[i], " elements for owner ", owner_of[i],
-                       " is cut at more than int64 can count"));
-    }
-    // Piece `owner` is [0, size).
-    TESSERA_ASSIGN_OR_RETURN(const RaggedCut cut,
-                             RaggedCut::Affine(-*before, sizes[i]));
-    TESSERA_ASSIGN_OR_RETURN(Layout layout,
-                             group.CutLayout(i, dtype, placements, cut));
-    layouts.push_back(std::move(layout));
-  }
-  return layouts;
+  return whole;
 }
 
 }  // namespace tessera

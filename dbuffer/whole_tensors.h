@@ -6,10 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "tessera/dbuffer/buffer_group.h"
-#include "tessera/dbuffer/buffer_placement.h"
 #include "tessera/placement/layout.h"
-#include "tessera/tensor/dtype.h"
 
 namespace tessera {
 
@@ -17,15 +14,15 @@ namespace tessera {
 // matrices, as some optimizers do: redistribute from DBufferTensor::Sharded()
 // to these layouts, work, and redistribute back.
 //
-//   TESSERA_ASSIGN_OR_RETURN(
-//       const std::vector<Layout> whole,
-//       WholeTensorLayouts(*group, DType::kF32, flat));
-//   std::vector<Redistribution> moves;
+//   std::vector<Layout> cut;
 //   for (int i = 0; i < group->num_tensors(); ++i) {
-//     TESSERA_ASSIGN_OR_RETURN(const Layout cut,
-//                              buffer.Tensor(i).TensorLayout());
-//     moves.push_back({cut, whole[i]});
+//     TESSERA_ASSIGN_OR_RETURN(Layout layout, buffer.Tensor(i).TensorLayout());
+//     cut.push_back(layout);
 //   }
+//   TESSERA_ASSIGN_OR_RETURN(const std::vector<Layout> whole,
+//                            WholeTensorLayouts(cut));
+//   std::vector<Redistribution> moves;
+//   for (size_t i = 0; i < cut.size(); ++i) moves.push_back({cut[i], whole[i]});
 //   TESSERA_ASSIGN_OR_RETURN(const ManyPlan plan,
 //                            PlanMany(moves, topology));
 
@@ -37,16 +34,16 @@ namespace tessera {
 std::vector<int64_t> BalancedOwners(absl::Span<const int64_t> sizes,
                                     int64_t owners);
 
-// For each tensor of the group, in order, the layout in `dtype` in which one
-// coordinate of the axes that are Flat in `placements` holds it whole, and the
-// others nothing; along all other axes it is as in TensorLayout. Tensors are
-// balanced by the elements of their largest local shape; owners count in cut
-// order, first cut first.
-// ERRORS: InvalidArgument from BufferGroup::Validate, for a Partial placement,
-// naming its axis: only what is reduced can be owned, or where no axis is Flat.
+// For each layout, in order, that of the same tensor whole: one coordinate of
+// the axes that cut it raggedly holds all of it, the others nothing. Along all
+// other axes, those that shard it among them, it is R, so that these replicas
+// do the same work. Tensors that the same axes cut are balanced by their
+// elements; owners count in the order in which the axes cut, the first slowest.
+// A tensor that none cuts is R everywhere.
+// ERRORS: InvalidArgument for a Partial layout: only what is reduced can be
+// owned; for so many elements that cuts overflow.
 absl::StatusOr<std::vector<Layout>> WholeTensorLayouts(
-    const BufferGroup& group, DType dtype,
-    absl::Span<const BufferPlacement> placements);
+    absl::Span<const Layout> cut);
 
 }  // namespace tessera
 

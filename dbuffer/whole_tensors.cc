@@ -56,10 +56,9 @@ absl::StatusOr<Layout> WholeOn(const Layout& layout, int64_t owner) {
   const int64_t size = layout.meta().num_elements();
   const std::optional<int64_t> before = CheckedMul(owner, size);
   if (!before.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dbuffer: ", layout.ToString(), " of ", size,
-                     " elements for owner ", owner,
-                     " is cut at more than int64 can count"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dbuffer: ", layout.ToString(), " of ", size, " elements for owner ",
+        owner, " is cut at more than int64 can count"));
   }
   // Piece `owner` is [0, size).
   TESSERA_ASSIGN_OR_RETURN(

@@ -22,8 +22,8 @@ namespace tessera {
 //   TESSERA_ASSIGN_OR_RETURN(const std::vector<Layout> whole,
 //                            WholeTensorLayouts(cut));
 //   std::vector<Redistribution> moves;
-//   for (size_t i = 0; i < cut.size(); ++i) moves.push_back({cut[i], whole[i]});
-//   TESSERA_ASSIGN_OR_RETURN(const ManyPlan plan,
+//   for (size_t i = 0; i < cut.size(); ++i) moves.push_back({cut[i],
+//   whole[i]}); TESSERA_ASSIGN_OR_RETURN(const ManyPlan plan,
 //                            PlanMany(moves, topology));
 
 // An owner in [0, owners) for each size: the largest first, to whoever has

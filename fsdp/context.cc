@@ -236,6 +236,12 @@ absl::Status Context::set_loss_scale(double scale) {
 
 double Context::loss_scale() const { return runtime_->loss_scale; }
 
+absl::Status Context::Remember(absl::string_view prefix, absl::Status status) {
+  status = internal::Prefixed(prefix, status);
+  runtime_->Fail(status);
+  return status;
+}
+
 absl::Status Context::VisitFinalUnits(
     absl::string_view what,
     absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit) {
@@ -250,10 +256,8 @@ absl::Status Context::VisitFinalUnits(
     any_gradient = true;
     absl::Status status = runtime_->compute.Wait(unit->gradients_ready_);
     if (status.ok()) status = visit(*unit, groups);
-    status = internal::Prefixed(
-        absl::StrCat("fsdp: ", what, ": unit '", unit->name(), "': "), status);
-    runtime_->Fail(status);
-    TESSERA_RETURN_IF_ERROR(status);
+    TESSERA_RETURN_IF_ERROR(Remember(
+        absl::StrCat("fsdp: ", what, ": unit '", unit->name(), "': "), status));
   }
   if (any_gradient) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -276,6 +280,33 @@ absl::Status Context::Step(
       });
 }
 
+absl::Status Context::StepTogether(
+    absl::FunctionRef<absl::Status(absl::Span<const OptimizerShard>, Stream&)>
+        update) {
+  std::vector<Unit*> stepped;
+  std::vector<OptimizerShard> shards;
+  TESSERA_RETURN_IF_ERROR(VisitFinalUnits(
+      "Step", [&](Unit& unit, absl::Span<const int> groups) -> absl::Status {
+        unit.ReleaseGathered();  // what is kept will be old
+        stepped.push_back(&unit);
+        for (int g : groups) {
+          ParameterGroup& group = *unit.groups_[g];
+          group.MainWeightChanges();
+          shards.push_back(ShardOf(unit, g, group));
+        }
+        return absl::OkStatus();
+      }));
+  const StreamRange range(runtime_->compute, "step", "all units");
+  TESSERA_RETURN_IF_ERROR(
+      Remember("fsdp: Step: ", update(shards, runtime_->compute)));
+  for (Unit* unit : stepped) {
+    TESSERA_RETURN_IF_ERROR(
+        Remember(absl::StrCat("fsdp: Step: unit '", unit->name(), "': "),
+                 unit->Refresh()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Context::VisitGradients(
     absl::string_view what,
     absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> visit) {
@@ -293,10 +324,8 @@ absl::Status Context::VisitGradients(
 absl::Status Context::SumOverRanks(const TensorView& x) {
   TESSERA_ASSIGN_OR_RETURN(Communicator * everyone, mesh_communicator());
   if (mesh().size() == 1) return absl::OkStatus();
-  const absl::Status status = internal::Prefixed(
-      "fsdp: sum over ranks: ", everyone->AllReduce(ReduceOp::kSum, x, x));
-  runtime_->Fail(status);
-  return status;
+  return Remember("fsdp: sum over ranks: ",
+                  everyone->AllReduce(ReduceOp::kSum, x, x));
 }
 
 absl::StatusOr<std::vector<OptimizerShard>> Context::optimizer_shards() const {
@@ -356,6 +385,8 @@ absl::StatusOr<Communicator*> Context::mesh_communicator() const {
   TESSERA_RETURN_IF_ERROR(CheckPrepared());
   return Everyone();
 }
+
+CommSet& Context::comms() const { return runtime_->comms; }
 
 absl::StatusOr<Communicator*> Context::Everyone() const {
   std::vector<int> all_axes(mesh().num_axes());

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tessera/comm/comm_set.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/device/device.h"
 #include "tessera/fsdp/memory_plan.h"
@@ -138,6 +139,14 @@ class Context {
   absl::Status Step(
       absl::FunctionRef<absl::Status(const OptimizerShard&, Stream&)> update);
 
+  // The same for optimizers that do more than update element by element: those
+  // that communicate, in one go for all groups. Calls `update` once, with all
+  // groups whose gradient is final, in registration order.
+  // COLLECTIVE and ERRORS: as Step.
+  absl::Status StepTogether(
+      absl::FunctionRef<absl::Status(absl::Span<const OptimizerShard>, Stream&)>
+          update);
+
   // Calls `visit` for every group whose gradient is final, in registration
   // order, before Step: to enqueue work on the compute stream that reads the
   // gradient, or changes it in the pieces. ERRORS: as Step's, with `what` in
@@ -172,6 +181,8 @@ class Context {
   // Of all ranks of the mesh, on the compute stream. ERRORS: FailedPrecondition
   // before Prepare.
   absl::StatusOr<Communicator*> mesh_communicator() const;
+  // The communicators of this rank, for what communicates beside the context.
+  CommSet& comms() const;
   // What PlanMemory says of the units: what Device::memory() counts.
   std::vector<UnitMemory> unit_memory() const;
   // One table per unit: placements and axes, flat layout of each group,
@@ -192,6 +203,8 @@ class Context {
   absl::Status VisitFinalUnits(
       absl::string_view what,
       absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit);
+  // `status`, with words before its message, once it is remembered.
+  absl::Status Remember(absl::string_view prefix, absl::Status status);
 
   // The mesh axes that some unit communicates along.
   std::vector<int> UsedAxes() const;

@@ -18,10 +18,13 @@
 
 namespace tessera {
 
-// Says which of an optimizer's groups a parameter is in, by its index. The same
-// on every rank; asked once for each parameter.
+// Says which of an optimizer's groups a parameter is in, by its index, or
+// kNoGroup. The same on every rank; asked once for each parameter.
 using ChooseGroup =
     std::function<int(absl::string_view unit, absl::string_view parameter)>;
+
+// Of parameters that an optimizer leaves to others: it keeps no state for them.
+inline constexpr int kNoGroup = -1;
 
 namespace internal {
 
@@ -33,9 +36,15 @@ struct ShardRun {
 };
 
 // Neighbours of one group are one run, with the padding between them; pieces
-// without elements have no part in any.
+// without elements or of kNoGroup have no part in any.
 std::vector<ShardRun> RunsOf(absl::Span<const ShardPiece> pieces,
                              absl::FunctionRef<int(ParameterId)> group_of);
+
+// Elements that an optimizer keeps state for: those of a group, with the
+// padding between neighbours; all of the shard, with all padding, where none is
+// left to others.
+std::vector<Interval> KeptRuns(const OptimizerShard& shard,
+                               absl::FunctionRef<int(ParameterId)> group_of);
 
 // The groups that the parameters of a context are in.
 class ParameterChoices {
@@ -44,7 +53,7 @@ class ParameterChoices {
 
   // Asks for every parameter, the first time.
   // ERRORS: InvalidArgument, naming unit and parameter, for a group that is
-  // not one of `num_groups`.
+  // neither one of `num_groups` nor kNoGroup.
   absl::Status Resolve(const Context& context, int num_groups);
 
   // REQUIRES: Resolve was OK.
@@ -67,8 +76,8 @@ class ParameterChoices {
 //
 // State takes memory of the compute stream's device under the tag
 // "optimizer_state": for every group of a unit that has gradients, so many
-// times what its main weight takes. LIFETIME: borrows the context, and dies
-// before its compute stream.
+// times what its main weight takes, or the runs of it that are not left to
+// others. LIFETIME: borrows the context, and dies before its compute stream.
 template <typename Hyperparameters>
 class GroupedOptimizer {
  public:
@@ -96,9 +105,7 @@ class GroupedOptimizer {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<OptimizerShard> shards,
                              context_->optimizer_shards());
     for (const OptimizerShard& shard : shards) {
-      TESSERA_RETURN_IF_ERROR(
-          states_.FindOrMake(shard, values_per_element_, context_->compute())
-              .status());
+      TESSERA_RETURN_IF_ERROR(StateOf(shard, context_->compute()).status());
     }
     return absl::OkStatus();
   }
@@ -109,18 +116,24 @@ class GroupedOptimizer {
   // parameter in a group that does not exist.
   absl::Status Step() {
     TESSERA_RETURN_IF_ERROR(choices_.Resolve(*context_, num_groups()));
-    return context_->Step(
-        [this](const OptimizerShard& shard, Stream& stream) -> absl::Status {
-          TESSERA_ASSIGN_OR_RETURN(
-              internal::ShardState * state,
-              states_.FindOrMake(shard, values_per_element_, stream));
-          for (const internal::ShardRun& run : RunsOf(shard)) {
-            TESSERA_RETURN_IF_ERROR(Update(shard, groups_[run.group],
-                                           run.elements, *state, stream));
-          }
-          ++state->steps;
-          return absl::OkStatus();
-        });
+    return context_->Step([this](const OptimizerShard& shard, Stream& stream) {
+      return UpdateShard(shard, stream);
+    });
+  }
+
+  // What Step does with one shard, for a trainer that has several optimizers,
+  // in Context::Step or StepTogether. ERRORS: those of Step but
+  // Context::Step's.
+  absl::Status UpdateShard(const OptimizerShard& shard, Stream& stream) {
+    TESSERA_RETURN_IF_ERROR(choices_.Resolve(*context_, num_groups()));
+    TESSERA_ASSIGN_OR_RETURN(internal::ShardState * state,
+                             StateOf(shard, stream));
+    for (const internal::ShardRun& run : RunsOf(shard)) {
+      TESSERA_RETURN_IF_ERROR(
+          Update(shard, groups_[run.group], run.elements, *state, stream));
+    }
+    ++state->steps;
+    return absl::OkStatus();
   }
 
  protected:
@@ -141,9 +154,18 @@ class GroupedOptimizer {
                               const internal::ShardState& state,
                               Stream& stream) = 0;
 
+  absl::StatusOr<internal::ShardState*> StateOf(const OptimizerShard& shard,
+                                                Stream& stream) {
+    std::vector<Interval> runs = internal::KeptRuns(
+        shard, [&](ParameterId p) { return choices_.GroupOf(shard.unit, p); });
+    return states_.FindOrMake(shard, std::move(runs), values_per_element_,
+                              stream);
+  }
+
   std::vector<internal::ShardRun> RunsOf(const OptimizerShard& shard) const {
     return internal::RunsOf(shard.pieces, [&](ParameterId p) {
       const int group = choices_.GroupOf(shard.unit, p);
+      if (group == kNoGroup) return kNoGroup;
       // The first that is equal.
       return static_cast<int>(
           std::find(groups_.begin(), groups_.end(), groups_[group]) -

@@ -10,6 +10,9 @@
 #include "absl/status/statusor.h"
 #include "tessera/device/device.h"
 #include "tessera/fsdp/optimizer_shard.h"
+#include "tessera/tensor/dtype.h"
+#include "tessera/tensor/index.h"
+#include "tessera/tensor/tensor_view.h"
 
 namespace tessera {
 
@@ -19,7 +22,8 @@ inline constexpr char kOptimizerStateTag[] = "optimizer_state";
 namespace internal {
 
 // What an optimizer keeps of one shard: some values for each of its elements,
-// in the weight's dtype, that begin as zeros, padding included.
+// or of some runs of them, in the weight's dtype, that begin as zeros, padding
+// included.
 class ShardState {
  public:
   ShardState() = default;
@@ -27,27 +31,29 @@ class ShardState {
   ShardState& operator=(const ShardState&) = delete;
   ~ShardState();
 
+  // For elements of the weight in `runs`, which are ascending and disjoint.
   // LIFETIME: the stream outlives this.
-  absl::Status Allocate(const TensorView& weight, int values_per_element,
-                        Stream& stream);
+  absl::Status Allocate(DType dtype, std::vector<Interval> runs,
+                        int values_per_element, Stream& stream);
 
-  // Value `k` of the elements in `range`. REQUIRES: they were allocated.
-  TensorView Values(int k, Interval range) const {
-    return values_[k].Slice(0, range);
-  }
+  // Value `k` of the elements in `range`. REQUIRES: they are inside one run.
+  TensorView Values(int k, Interval range) const;
   int64_t steps = 0;  // updates so far
 
  private:
   Buffer memory_;
   Stream* stream_ = nullptr;  // what used the memory last
+  std::vector<Interval> runs_;
   std::vector<TensorView> values_;
 };
 
 // The states of all shards, made as they are asked for.
 class ShardStates {
  public:
+  // For elements of the shard in `runs`: the same each time.
   // ERRORS: ResourceExhausted, with no state made; the stream's.
   absl::StatusOr<ShardState*> FindOrMake(const OptimizerShard& shard,
+                                         std::vector<Interval> runs,
                                          int values_per_element,
                                          Stream& stream);
 

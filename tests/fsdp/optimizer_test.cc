@@ -59,6 +59,18 @@ TEST(RunsOfTest, JoinsNeighboursOfOneGroup) {
   EXPECT_THAT(RunsOf({}, [](ParameterId) { return 0; }), IsEmpty());
 }
 
+TEST(RunsOfTest, LeavesOutWhatIsLeftToOthers) {
+  const std::vector<ShardPiece> pieces = {
+      {0, {0, 5}}, {1, {8, 9}}, {2, {12, 20}}, {3, {24, 30}}};
+  const auto runs = [&](const std::vector<int>& groups) {
+    return RunsOf(pieces, [&](ParameterId p) { return groups[p]; });
+  };
+  EXPECT_THAT(runs({0, kNoGroup, 0, 0}),
+              ElementsAre(ShardRun{0, {0, 5}}, ShardRun{0, {12, 30}}));
+  EXPECT_THAT(runs({kNoGroup, kNoGroup, 1, kNoGroup}),
+              ElementsAre(ShardRun{1, {12, 20}}));
+}
+
 // Against the oracle and the formulas, bit for bit.
 
 class OptimizerTest : public ::testing::TestWithParam<ToyOptimizer> {};
@@ -78,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerTest,
                                return "Nesterov";
                              case ToyOptimizer::kAdamW:
                                return "AdamW";
+                             case ToyOptimizer::kWhole:
+                               return "Whole";
                            }
                            return "";
                          });
@@ -477,7 +491,7 @@ TEST(OptimizerGroupsTest, GroupsThatDoNotExistAreErrorsAndChangeNothing) {
     OneRank one(rank);
     one.Load(1.0f);
     one.Differentiate(0.5f);
-    for (int group : {-1, 2}) {
+    for (int group : {-2, 2}) {
       ASSERT_OK_AND_ASSIGN(
           auto optimizer,
           SgdOptimizer::Create(one.context(),
@@ -494,6 +508,39 @@ TEST(OptimizerGroupsTest, GroupsThatDoNotExistAreErrorsAndChangeNothing) {
     }
     EXPECT_OK(one.context().status());
     EXPECT_EQ(one.Weight(0), 1.0f);
+  });
+}
+
+// "w" and "norm" lie at 0..5 and 8..11 of a shard.
+TEST(OptimizerGroupsTest, WhatIsLeftToOthersStaysAndHasNoState) {
+  OnOneRank([](LocalRank& rank) {
+    OneRank one(rank);
+    one.Load(1.0f);
+    ASSERT_OK_AND_ASSIGN(
+        auto optimizer,
+        AdamWOptimizer::Create(one.context(), {{.learning_rate = 0.25}},
+                               [](absl::string_view, absl::string_view p) {
+                                 return p == "norm" ? 0 : kNoGroup;
+                               }));
+    OneRank all(rank);
+    all.Load(1.0f);
+    ASSERT_OK_AND_ASSIGN(
+        auto whole_optimizer,
+        AdamWOptimizer::Create(all.context(), {.learning_rate = 0.25}));
+    for (float gradient : {0.3f, 0.7f}) {
+      one.Differentiate(gradient);
+      all.Differentiate(gradient);
+      ASSERT_OK(optimizer.Step());
+      EXPECT_EQ(one.Weight(0), 1.0f);
+      EXPECT_EQ(StateBytes(rank.device), gradient == 0.3f
+                                             ? 2 * 3 * sizeof(float)
+                                             : 2 * (3 + 32) * sizeof(float));
+      ASSERT_OK(whole_optimizer.Step());
+      EXPECT_EQ(one.Weight(1), all.Weight(1));
+      for (OneRank* each : {&one, &all}) {
+        ASSERT_OK(each->context().ZeroGradients(ZeroGrad::kFill));
+      }
+    }
   });
 }
 

@@ -131,6 +131,18 @@ inline std::vector<ScheduledTraining> AllTrainings() {
   return trainings;
 }
 
+// Optimizers that take parameters whole, under every named strategy.
+inline std::vector<ScheduledTraining> TrainingsWithWholeParameters() {
+  std::vector<ScheduledTraining> trainings;
+  for (ToyRun run : RunsOfAllStrategies()) {
+    run.optimizer = ToyOptimizer::kWhole;
+    trainings.emplace_back(run);
+    run.release = ReleaseWeights::kNever;
+    trainings.emplace_back(run);
+  }
+  return trainings;
+}
+
 // A strategy with every overlap of use to it, on units that nest.
 inline std::vector<ScheduledTraining> TrainingsWithOverlap(
     absl::string_view strategy) {

@@ -9,6 +9,11 @@ TEST(StreamRacesTest, TrainingEqualsTheOracleInAnyOrder) {
   ExpectNoRaces(AllTrainings(), /*num_seeds=*/kSanitized ? 2 : 10);
 }
 
+TEST(StreamRacesTest, WholeParametersEqualTheOracleInAnyOrder) {
+  ExpectNoRaces(TrainingsWithWholeParameters(),
+                /*num_seeds=*/kSanitized ? 2 : 10);
+}
+
 TEST(StreamRacesTest, NoOverlapChangesABitInAnyOrder) {
   ExpectNoRaces(TrainingsWithOverlap("hsdp"),
                 /*num_seeds=*/kSanitized ? 1 : 10);

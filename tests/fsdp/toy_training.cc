@@ -13,6 +13,7 @@
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/fsdp/data_parallel_axes.h"
 #include "tessera/fsdp/optimizer.h"
+#include "tessera/fsdp/whole_parameters.h"
 #include "tessera/testing/gradient_oracle.h"
 #include "tests/optimizer_reference.h"
 
@@ -316,6 +317,8 @@ std::vector<SgdHyperparameters> SgdGroups(const ToyRun& run) {
                .dampening = 0.25,
                .weight_decay = 0.01},
               {.learning_rate = rate / 3, .momentum = 0.5}};
+    case ToyOptimizer::kWhole:
+      return {{.learning_rate = rate}, {.learning_rate = rate / 3}};
     case ToyOptimizer::kNesterov:
       return {{.learning_rate = rate,
                .momentum = 0.9,
@@ -338,12 +341,30 @@ int GroupOf(const ToyParameter& parameter) {
   return parameter.extents.size() == 1 ? 1 : 0;
 }
 
-// What trains the elements of one parameter, one by one.
+// What every element depends on all others in: momentum, moved from the end to
+// the front, over its norm.
+template <typename T>
+void UpdateWhole(double learning_rate, int64_t step, const TensorView& gradient,
+                 T* weight, T* momentum) {
+  const int64_t n = gradient.num_elements();
+  T norm = 1;
+  for (int64_t i = 0; i < n; ++i) {
+    momentum[i] = momentum[i] / 2 + static_cast<T>(ReadWide(gradient, i));
+    norm += std::abs(momentum[i]) / static_cast<T>(step);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    weight[i] -= static_cast<T>(learning_rate) * momentum[n - 1 - i] / norm;
+  }
+}
+
+// What trains the elements of one parameter.
 template <typename T>
 class ReferenceOptimizer {
  public:
   ReferenceOptimizer(const ToyRun& run, const ToyParameter& parameter)
       : is_adamw_(run.optimizer == ToyOptimizer::kAdamW),
+        is_whole_(run.optimizer == ToyOptimizer::kWhole &&
+                  GroupOf(parameter) == 0),
         sgd_(SgdGroups(run)[GroupOf(parameter)]),
         adamw_(AdamWGroups(run)[GroupOf(parameter)]),
         first_(Elements(parameter)),
@@ -351,6 +372,10 @@ class ReferenceOptimizer {
 
   void Step(T* weight, const TensorView& gradient) {
     ++steps_;
+    if (is_whole_) {
+      UpdateWhole(sgd_.learning_rate, steps_, gradient, weight, first_.data());
+      return;
+    }
     for (int64_t i = 0; i < gradient.num_elements(); ++i) {
       const T g = static_cast<T>(ReadWide(gradient, i));
       if (is_adamw_) {
@@ -375,6 +400,7 @@ class ReferenceOptimizer {
 
  private:
   const bool is_adamw_;
+  const bool is_whole_;
   const SgdHyperparameters sgd_;
   const AdamWHyperparameters adamw_;
   std::vector<T> first_;
@@ -761,6 +787,70 @@ absl::Status ToyRank::CheckWeights(const ToyValues& expected) {
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status LaunchUpdateWhole(double learning_rate,
+                               const WholeParameter& whole, Stream& stream) {
+  const MemoryRange reads[] = {whole.gradient};
+  const MemoryRange writes[] = {whole.weight, whole.state};
+  return stream.Launch(
+      {.name = "whole", .reads = reads, .writes = writes},
+      [learning_rate, step = whole.step, gradient = whole.gradient,
+       weight = whole.weight, state = whole.state] {
+        if (weight.dtype() == DType::kF32) {
+          UpdateWhole(learning_rate, step, gradient, weight.as<float>(),
+                      state.as<float>());
+        } else {
+          UpdateWhole(learning_rate, step, gradient, weight.as<double>(),
+                      state.as<double>());
+        }
+        return absl::OkStatus();
+      });
+}
+
+// Whole parameters of several dims, and SGD for the others.
+absl::StatusOr<ToyStep> MakeWholeStep(const ToyRun& run, Context& context,
+                                      const ChooseGroup& choose) {
+  TESSERA_ASSIGN_OR_RETURN(
+      WholeParameters whole,
+      WholeParameters::Create(
+          context,
+          {.chooses =
+               [choose](const Unit& unit, ParameterId p) {
+                 return choose(unit.name(), unit.parameter_name(p)) == 0;
+               },
+           .state_elements =
+               [](const Shape& shape) { return shape.num_elements(); }}));
+  TESSERA_ASSIGN_OR_RETURN(
+      SgdOptimizer sgd,
+      SgdOptimizer::Create(
+          context, SgdGroups(run),
+          [choose](absl::string_view unit, absl::string_view parameter) {
+            const int group = choose(unit, parameter);
+            return group == 0 ? kNoGroup : group;
+          }));
+  struct Optimizers {
+    WholeParameters whole;
+    SgdOptimizer sgd;
+  };
+  const auto both =
+      std::make_shared<Optimizers>(std::move(whole), std::move(sgd));
+  return [both, &context, rate = run.learning_rate] {
+    return context.StepTogether(
+        [&](absl::Span<const OptimizerShard> shards, Stream& stream) {
+          for (const OptimizerShard& shard : shards) {
+            TESSERA_RETURN_IF_ERROR(both->sgd.UpdateShard(shard, stream));
+          }
+          return both->whole.Update(
+              shards, stream, [rate](const WholeParameter& one, Stream& s) {
+                return LaunchUpdateWhole(rate, one, s);
+              });
+        });
+  };
+}
+
+}  // namespace
+
 absl::StatusOr<ToyStep> MakeToyStep(const ToyRun& run, Context& context) {
   const auto choose = [&run](absl::string_view unit_name,
                              absl::string_view name) {
@@ -777,6 +867,9 @@ absl::StatusOr<ToyStep> MakeToyStep(const ToyRun& run, Context& context) {
         std::make_shared<decltype(optimizer)>(std::move(optimizer));
     return [shared] { return shared->Step(); };
   };
+  if (run.optimizer == ToyOptimizer::kWhole) {
+    return MakeWholeStep(run, context, choose);
+  }
   if (run.optimizer == ToyOptimizer::kAdamW) {
     TESSERA_ASSIGN_OR_RETURN(
         AdamWOptimizer optimizer,

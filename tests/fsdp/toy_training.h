@@ -33,7 +33,14 @@ struct ToyUnit {
 };
 
 // What trains a toy. All but plain SGD treat parameters of one dim differently.
-enum class ToyOptimizer { kSgd, kMomentum, kNesterov, kAdamW };
+enum class ToyOptimizer {
+  kSgd,
+  kMomentum,
+  kNesterov,
+  kAdamW,
+  kWhole,  // each element by all others, but SGD for parameters of one dim;
+           // no layouts of their own for parameters of more
+};
 
 struct ToyRun {
   std::string mesh = "dp_outer=2,dp_inner=2";

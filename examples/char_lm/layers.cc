@@ -109,10 +109,10 @@ void CausalSoftmaxBackward(T scale, MatrixView<const T> probabilities,
 }  // namespace
 
 template <typename T>
-void LayerNorm(ConstMatrixView<T> x, const T* gain, const T* bias,
+void LayerNorm(ConstMatrixView<T> x, const T* gain, const T* bias, Rows rows,
                NormActivations<T>& saved) {
   const int64_t width = x.cols;
-  for (int64_t i = 0; i < x.rows; ++i) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
     const T* in = x.data + i * x.stride;
     T* normalized = saved.normalized.data() + i * width;
     T* out = saved.output.data() + i * width;
@@ -135,10 +135,10 @@ void LayerNorm(ConstMatrixView<T> x, const T* gain, const T* bias,
 
 template <typename T>
 void LayerNormBackward(const NormActivations<T>& saved, const T* gain,
-                       ConstMatrixView<T> d_output, T* d_gain, T* d_bias,
-                       MatrixView<T> d_x) {
+                       ConstMatrixView<T> d_output, Rows rows, T* d_gain,
+                       T* d_bias, MatrixView<T> d_x) {
   const int64_t width = d_x.cols;
-  for (int64_t i = 0; i < d_x.rows; ++i) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
     const T* normalized = saved.normalized.data() + i * width;
     const T* d_out = d_output.data + i * d_output.stride;
     T* d_in = d_x.data + i * d_x.stride;
@@ -268,10 +268,11 @@ void SoftmaxCrossEntropyBackward(ConstMatrixView<T> probabilities,
 }
 
 #define CHAR_LM_INSTANTIATE(T)                                                \
-  template void LayerNorm(ConstMatrixView<T>, const T*, const T*,             \
+  template void LayerNorm(ConstMatrixView<T>, const T*, const T*, Rows,       \
                           NormActivations<T>&);                               \
   template void LayerNormBackward(const NormActivations<T>&, const T*,        \
-                                  ConstMatrixView<T>, T*, T*, MatrixView<T>); \
+                                  ConstMatrixView<T>, Rows, T*, T*,           \
+                                  MatrixView<T>);                             \
   template void Linear(ConstMatrixView<T>, const T*, const T*, MatrixView<T>, \
                        Store);                                                \
   template void LinearBackward(ConstMatrixView<T>, const T*,                  \

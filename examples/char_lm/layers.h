@@ -14,6 +14,12 @@ namespace char_lm {
 // gradient of the loss with respect to x. Sums run in a fixed order, so that
 // results are a function of the arguments' values alone.
 
+// Some rows of a matrix, from begin up to end.
+struct Rows {
+  int64_t begin;
+  int64_t end;
+};
+
 // What LayerNorm leaves for its backward.
 template <typename T>
 struct NormActivations {
@@ -25,16 +31,16 @@ struct NormActivations {
   std::vector<T> output;          // [rows, width]
 };
 
-// saved.output = gain * (x - mean) / sqrt(variance + 1e-5) + bias, by rows.
+// saved.output = gain * (x - mean) / sqrt(variance + 1e-5) + bias, in `rows`.
 template <typename T>
-void LayerNorm(ConstMatrixView<T> x, const T* gain, const T* bias,
+void LayerNorm(ConstMatrixView<T> x, const T* gain, const T* bias, Rows rows,
                NormActivations<T>& saved);
 
-// Adds to d_gain, d_bias and d_x.
+// Adds what `rows` contribute to d_gain and d_bias, and to these rows of d_x.
 template <typename T>
 void LayerNormBackward(const NormActivations<T>& saved, const T* gain,
-                       ConstMatrixView<T> d_output, T* d_gain, T* d_bias,
-                       MatrixView<T> d_x);
+                       ConstMatrixView<T> d_output, Rows rows, T* d_gain,
+                       T* d_bias, MatrixView<T> d_x);
 
 // y = x weight + bias, or y += that. weight: [columns of x, columns of y].
 template <typename T>

@@ -41,7 +41,7 @@ double RootOfInverse(int64_t n) {
 
 // All of `values`, a vector or span, as a matrix with `cols` columns.
 template <typename Values>
-auto Rows(Values&& values, int64_t cols) {
+auto RowsOf(Values&& values, int64_t cols) {
   return MatrixView(values.data(), static_cast<int64_t>(values.size()) / cols,
                     cols);
 }
@@ -154,37 +154,69 @@ template <typename T>
 void BasicModel<T>::BlockForward(Weights block, absl::Span<T> x,
                                  BlockActivations<T>& saved) const {
   assert(x.size() == saved.attended.size());
-  const int64_t width = config_.width;
-  const MatrixView<T> stream = Rows(x, width);
+  NormForward(BlockNorm::kAttention, block, x, AllOf(x), saved);
+  AttentionForward(block, saved, x);
+  NormForward(BlockNorm::kMlp, block, x, AllOf(x), saved);
+  MlpForward(block, saved, x);
+}
 
-  LayerNorm(stream, block[kAttentionNormGain], block[kAttentionNormBias],
-            saved.attention_norm);
-  Linear(Rows(saved.attention_norm.output, width), block[kQkvWeight],
-         block[kQkvBias], Rows(saved.qkv, 3 * width));
+template <typename T>
+void BasicModel<T>::NormForward(BlockNorm norm, Weights block,
+                                absl::Span<const T> x, Rows rows,
+                                BlockActivations<T>& saved) const {
+  const int gain = static_cast<int>(norm);
+  LayerNorm(RowsOf(x, config_.width), block[gain], block[gain + 1], rows,
+            saved.norm(norm));
+}
+
+template <typename T>
+void BasicModel<T>::AttentionForward(Weights block, BlockActivations<T>& saved,
+                                     absl::Span<T> x) const {
+  const int64_t width = config_.width;
+  const MatrixView<T> stream = RowsOf(x, width);
+  Linear(RowsOf(saved.attention_norm.output, width), block[kQkvWeight],
+         block[kQkvBias], RowsOf(saved.qkv, 3 * width));
   Attention(Attentions(stream.rows), std::as_const(saved.qkv).data(),
             saved.probabilities.data(), saved.attended.data());
-  Linear(Rows(saved.attended, width), block[kProjectionWeight],
+  Linear(RowsOf(saved.attended, width), block[kProjectionWeight],
          block[kProjectionBias], stream, Store::kAccumulate);
+}
 
-  LayerNorm(stream, block[kMlpNormGain], block[kMlpNormBias], saved.mlp_norm);
-  Linear(Rows(saved.mlp_norm.output, width), block[kMlpInWeight],
-         block[kMlpInBias], Rows(saved.hidden, config_.mlp_width));
+template <typename T>
+void BasicModel<T>::MlpForward(Weights block, BlockActivations<T>& saved,
+                               absl::Span<T> x) const {
+  const int64_t width = config_.width;
+  Linear(RowsOf(saved.mlp_norm.output, width), block[kMlpInWeight],
+         block[kMlpInBias], RowsOf(saved.hidden, config_.mlp_width));
   Gelu<T>(saved.hidden, absl::MakeSpan(saved.gate),
           absl::MakeSpan(saved.activated));
-  Linear(Rows(saved.activated, config_.mlp_width), block[kMlpOutWeight],
-         block[kMlpOutBias], stream, Store::kAccumulate);
+  Linear(RowsOf(saved.activated, config_.mlp_width), block[kMlpOutWeight],
+         block[kMlpOutBias], RowsOf(x, width), Store::kAccumulate);
 }
 
 template <typename T>
 double BasicModel<T>::HeadForward(Weights root, absl::Span<const T> x,
                                   Ids targets,
                                   HeadActivations<T>& saved) const {
+  FinalNormForward(root, x, AllOf(x), saved);
+  return LossForward(root, targets, saved);
+}
+
+template <typename T>
+void BasicModel<T>::FinalNormForward(Weights root, absl::Span<const T> x,
+                                     Rows rows,
+                                     HeadActivations<T>& saved) const {
+  LayerNorm(RowsOf(x, config_.width), root[kFinalNormGain],
+            root[kFinalNormBias], rows, saved.norm);
+}
+
+template <typename T>
+double BasicModel<T>::LossForward(Weights root, Ids targets,
+                                  HeadActivations<T>& saved) const {
   const int64_t width = config_.width;
   const int64_t vocab = config_.vocab;
-  LayerNorm(Rows(x, width), root[kFinalNormGain], root[kFinalNormBias],
-            saved.norm);
-  const MatrixView<T> logits = Rows(saved.probabilities, vocab);
-  MultiplyByTransposed(Rows(saved.norm.output, width),
+  const MatrixView<T> logits = RowsOf(saved.probabilities, vocab);
+  MultiplyByTransposed(RowsOf(saved.norm.output, width),
                        {root[kTokenEmbedding], vocab, width}, logits);
   return SoftmaxCrossEntropy(logits, targets);
 }
@@ -193,20 +225,36 @@ template <typename T>
 void BasicModel<T>::HeadBackward(Weights root, const HeadActivations<T>& saved,
                                  Ids targets, Workspace<T>& work, Grads d_root,
                                  absl::Span<T> d_x) const {
+  LossBackward(root, saved, targets, work, d_root, d_x);
+  FinalNormBackward(root, saved, AllOf(d_x), work, d_root, d_x);
+}
+
+template <typename T>
+void BasicModel<T>::LossBackward(Weights root, const HeadActivations<T>& saved,
+                                 Ids targets, Workspace<T>& work, Grads d_root,
+                                 absl::Span<T> d_x) const {
   const int64_t width = config_.width;
   const int64_t vocab = config_.vocab;
-  const MatrixView<T> d_logits = Rows(work.d_logits, vocab);
-  const MatrixView<T> d_norm = Rows(work.d_norm, width);
-  SoftmaxCrossEntropyBackward(Rows(saved.probabilities, vocab), targets,
+  const MatrixView<T> d_logits = RowsOf(work.d_logits, vocab);
+  SoftmaxCrossEntropyBackward(RowsOf(saved.probabilities, vocab), targets,
                               d_logits);
-  MultiplyTransposed(d_logits, Rows(saved.norm.output, width),
+  MultiplyTransposed(d_logits, RowsOf(saved.norm.output, width),
                      MatrixView(d_root[kTokenEmbedding], vocab, width),
                      Store::kAccumulate);
-  Multiply(d_logits, {root[kTokenEmbedding], vocab, width}, d_norm);
+  Multiply(d_logits, {root[kTokenEmbedding], vocab, width},
+           RowsOf(work.d_norm, width));
   std::fill(d_x.begin(), d_x.end(), T{0});
-  LayerNormBackward(saved.norm, root[kFinalNormGain], d_norm,
-                    d_root[kFinalNormGain], d_root[kFinalNormBias],
-                    Rows(d_x, width));
+}
+
+template <typename T>
+void BasicModel<T>::FinalNormBackward(Weights root,
+                                      const HeadActivations<T>& saved,
+                                      Rows rows, const Workspace<T>& work,
+                                      Grads d_root, absl::Span<T> d_x) const {
+  const int64_t width = config_.width;
+  LayerNormBackward(saved.norm, root[kFinalNormGain],
+                    RowsOf(work.d_norm, width), rows, d_root[kFinalNormGain],
+                    d_root[kFinalNormBias], RowsOf(d_x, width));
 }
 
 template <typename T>
@@ -215,36 +263,57 @@ void BasicModel<T>::BlockBackward(Weights block,
                                   Workspace<T>& work, Grads d_block,
                                   absl::Span<T> d_x) const {
   assert(d_x.size() == saved.attended.size());
+  MlpBackward(block, saved, work, d_block, d_x);
+  NormBackward(BlockNorm::kMlp, block, saved, AllOf(d_x), work, d_block, d_x);
+  AttentionBackward(block, saved, work, d_block, d_x);
+  NormBackward(BlockNorm::kAttention, block, saved, AllOf(d_x), work, d_block,
+               d_x);
+}
+
+template <typename T>
+void BasicModel<T>::MlpBackward(Weights block, const BlockActivations<T>& saved,
+                                Workspace<T>& work, Grads d_block,
+                                absl::Span<T> d_x) const {
   const int64_t width = config_.width;
-  const MatrixView<T> d_stream = Rows(d_x, width);
-  const MatrixView<T> d_norm = Rows(work.d_norm, width);
-  for (const BlockParameter p :
-       {kAttentionNormGain, kAttentionNormBias, kMlpNormGain, kMlpNormBias}) {
-    std::fill_n(d_block[p], width, T{0});
-  }
-
-  const MatrixView<T> d_hidden = Rows(work.d_hidden, config_.mlp_width);
-  LinearBackward(Rows(saved.activated, config_.mlp_width), block[kMlpOutWeight],
-                 d_stream, d_block[kMlpOutWeight], d_block[kMlpOutBias],
-                 d_hidden);
+  const MatrixView<T> d_hidden = RowsOf(work.d_hidden, config_.mlp_width);
+  LinearBackward(RowsOf(saved.activated, config_.mlp_width),
+                 block[kMlpOutWeight], RowsOf(d_x, width),
+                 d_block[kMlpOutWeight], d_block[kMlpOutBias], d_hidden);
   GeluBackward<T>(saved.hidden, saved.gate, absl::MakeSpan(work.d_hidden));
-  LinearBackward(Rows(saved.mlp_norm.output, width), block[kMlpInWeight],
-                 d_hidden, d_block[kMlpInWeight], d_block[kMlpInBias], d_norm);
-  LayerNormBackward(saved.mlp_norm, block[kMlpNormGain], d_norm,
-                    d_block[kMlpNormGain], d_block[kMlpNormBias], d_stream);
+  LinearBackward(RowsOf(saved.mlp_norm.output, width), block[kMlpInWeight],
+                 d_hidden, d_block[kMlpInWeight], d_block[kMlpInBias],
+                 RowsOf(work.d_norm, width));
+}
 
-  LinearBackward(Rows(saved.attended, width), block[kProjectionWeight],
+template <typename T>
+void BasicModel<T>::AttentionBackward(Weights block,
+                                      const BlockActivations<T>& saved,
+                                      Workspace<T>& work, Grads d_block,
+                                      absl::Span<T> d_x) const {
+  const int64_t width = config_.width;
+  const MatrixView<T> d_stream = RowsOf(d_x, width);
+  LinearBackward(RowsOf(saved.attended, width), block[kProjectionWeight],
                  d_stream, d_block[kProjectionWeight], d_block[kProjectionBias],
-                 Rows(work.d_attended, width));
-  AttentionBackward<T>(Attentions(d_stream.rows), saved.qkv.data(),
-                       saved.probabilities.data(), work.d_attended.data(),
-                       work.d_scores.data(), work.d_qkv.data());
-  LinearBackward(Rows(saved.attention_norm.output, width), block[kQkvWeight],
-                 Rows(work.d_qkv, 3 * width), d_block[kQkvWeight],
-                 d_block[kQkvBias], d_norm);
-  LayerNormBackward(saved.attention_norm, block[kAttentionNormGain], d_norm,
-                    d_block[kAttentionNormGain], d_block[kAttentionNormBias],
-                    d_stream);
+                 RowsOf(work.d_attended, width));
+  char_lm::AttentionBackward<T>(
+      Attentions(d_stream.rows), saved.qkv.data(), saved.probabilities.data(),
+      work.d_attended.data(), work.d_scores.data(), work.d_qkv.data());
+  LinearBackward(RowsOf(saved.attention_norm.output, width), block[kQkvWeight],
+                 RowsOf(work.d_qkv, 3 * width), d_block[kQkvWeight],
+                 d_block[kQkvBias], RowsOf(work.d_norm, width));
+}
+
+template <typename T>
+void BasicModel<T>::NormBackward(BlockNorm norm, Weights block,
+                                 const BlockActivations<T>& saved, Rows rows,
+                                 const Workspace<T>& work, Grads d_block,
+                                 absl::Span<T> d_x) const {
+  const int64_t width = config_.width;
+  const int gain = static_cast<int>(norm);
+  std::fill_n(d_block[gain], width, T{0});
+  std::fill_n(d_block[gain + 1], width, T{0});
+  LayerNormBackward(saved.norm(norm), block[gain], RowsOf(work.d_norm, width),
+                    rows, d_block[gain], d_block[gain + 1], RowsOf(d_x, width));
 }
 
 template <typename T>
@@ -266,6 +335,11 @@ template <typename T>
 AttentionShape BasicModel<T>::Attentions(int64_t rows) const {
   return {rows / config_.context, config_.context, config_.heads,
           config_.head_width()};
+}
+
+template <typename T>
+Rows BasicModel<T>::AllOf(absl::Span<const T> x) const {
+  return {0, static_cast<int64_t>(x.size()) / config_.width};
 }
 
 template struct BlockActivations<float>;

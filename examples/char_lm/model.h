@@ -69,6 +69,12 @@ enum BlockParameter {
   kMlpOutBias,
 };
 
+// The norms of a block, by the gain; the bias is the parameter behind it.
+enum class BlockNorm {
+  kAttention = kAttentionNormGain,
+  kMlp = kMlpNormGain,
+};
+
 std::vector<ParameterSpec> RootParameters(const ModelConfig& config);
 std::vector<ParameterSpec> BlockParameters(const ModelConfig& config);
 
@@ -78,6 +84,13 @@ std::vector<ParameterSpec> BlockParameters(const ModelConfig& config);
 template <typename T>
 struct BlockActivations {
   BlockActivations(const ModelConfig& config, int64_t batch);
+
+  NormActivations<T>& norm(BlockNorm which) {
+    return which == BlockNorm::kMlp ? mlp_norm : attention_norm;
+  }
+  const NormActivations<T>& norm(BlockNorm which) const {
+    return which == BlockNorm::kMlp ? mlp_norm : attention_norm;
+  }
 
   NormActivations<T> attention_norm;
   std::vector<T> qkv;            // [batch, context, 3, heads, head width]
@@ -140,28 +153,66 @@ class BasicModel {
   // Overwrites x with the sum of the embeddings.
   void EmbedForward(Weights root, Ids tokens, absl::Span<T> x) const;
 
+  // In order: the attention norm, attention, the MLP norm, the MLP.
   void BlockForward(Weights block, absl::Span<T> x,
                     BlockActivations<T>& saved) const;
 
-  // Returns the loss. Leaves x as it is.
+  // The final norm and the loss, which is returned. Leaves x as it is.
   double HeadForward(Weights root, absl::Span<const T> x, Ids targets,
                      HeadActivations<T>& saved) const;
 
-  // Overwrites d_x. ADDS to the gradients of the token embedding and the final
-  // norm.
+  // The loss and the final norm. Overwrites d_x. ADDS to the gradients of the
+  // token embedding and the final norm.
   void HeadBackward(Weights root, const HeadActivations<T>& saved, Ids targets,
                     Workspace<T>& work, Grads d_root, absl::Span<T> d_x) const;
 
-  // OVERWRITES every gradient of the block.
+  // In order: the MLP, its norm, attention, its norm. OVERWRITES every gradient
+  // of the block.
   void BlockBackward(Weights block, const BlockActivations<T>& saved,
                      Workspace<T>& work, Grads d_block,
                      absl::Span<T> d_x) const;
+
+  // The parts that these are made of, for callers who share out the rows of
+  // norms: what needs a norm's output, forward, or d_x behind a norm, backward,
+  // needs all rows of it.
+
+  void NormForward(BlockNorm norm, Weights block, absl::Span<const T> x,
+                   Rows rows, BlockActivations<T>& saved) const;
+  void AttentionForward(Weights block, BlockActivations<T>& saved,
+                        absl::Span<T> x) const;
+  void MlpForward(Weights block, BlockActivations<T>& saved,
+                  absl::Span<T> x) const;
+  void FinalNormForward(Weights root, absl::Span<const T> x, Rows rows,
+                        HeadActivations<T>& saved) const;
+  double LossForward(Weights root, Ids targets,
+                     HeadActivations<T>& saved) const;
+
+  // Those in front of a norm leave the gradient of its output in work.d_norm.
+  void LossBackward(Weights root, const HeadActivations<T>& saved, Ids targets,
+                    Workspace<T>& work, Grads d_root, absl::Span<T> d_x) const;
+  // Adds to the gradients of the norm, and to `rows` of d_x.
+  void FinalNormBackward(Weights root, const HeadActivations<T>& saved,
+                         Rows rows, const Workspace<T>& work, Grads d_root,
+                         absl::Span<T> d_x) const;
+  void MlpBackward(Weights block, const BlockActivations<T>& saved,
+                   Workspace<T>& work, Grads d_block, absl::Span<T> d_x) const;
+  void AttentionBackward(Weights block, const BlockActivations<T>& saved,
+                         Workspace<T>& work, Grads d_block,
+                         absl::Span<T> d_x) const;
+  // Overwrites the gradients of the norm by what `rows` contribute, and adds to
+  // these rows of d_x.
+  void NormBackward(BlockNorm norm, Weights block,
+                    const BlockActivations<T>& saved, Rows rows,
+                    const Workspace<T>& work, Grads d_block,
+                    absl::Span<T> d_x) const;
 
   // ADDS to the gradients of the token and the position embedding.
   void EmbedBackward(Ids tokens, absl::Span<const T> d_x, Grads d_root) const;
 
  private:
   AttentionShape Attentions(int64_t rows) const;
+  // All rows of a residual stream.
+  Rows AllOf(absl::Span<const T> x) const;
 
   ModelConfig config_;
 };

@@ -97,6 +97,22 @@ class GroupedOptimizer {
     groups_[group].learning_rate = learning_rate;
   }
 
+  // Bytes that all state on this rank takes once it is made. ERRORS: as
+  // MakeState but for memory.
+  absl::StatusOr<int64_t> StateBytes() {
+    TESSERA_RETURN_IF_ERROR(choices_.Resolve(*context_, num_groups()));
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<OptimizerShard> shards,
+                             context_->optimizer_shards());
+    int64_t bytes = 0;
+    for (const OptimizerShard& shard : shards) {
+      for (const Interval& run : KeptRuns(shard)) {
+        bytes +=
+            values_per_element_ * run.size() * SizeOf(shard.weight.dtype());
+      }
+    }
+    return bytes;
+  }
+
   // Makes all state now. That is no step: the first update is the same.
   // ERRORS: ResourceExhausted; those of Context::optimizer_shards; as Step for
   // groups that do not exist.
@@ -156,10 +172,13 @@ class GroupedOptimizer {
 
   absl::StatusOr<internal::ShardState*> StateOf(const OptimizerShard& shard,
                                                 Stream& stream) {
-    std::vector<Interval> runs = internal::KeptRuns(
-        shard, [&](ParameterId p) { return choices_.GroupOf(shard.unit, p); });
-    return states_.FindOrMake(shard, std::move(runs), values_per_element_,
+    return states_.FindOrMake(shard, KeptRuns(shard), values_per_element_,
                               stream);
+  }
+
+  std::vector<Interval> KeptRuns(const OptimizerShard& shard) const {
+    return internal::KeptRuns(
+        shard, [&](ParameterId p) { return choices_.GroupOf(shard.unit, p); });
   }
 
   std::vector<internal::ShardRun> RunsOf(const OptimizerShard& shard) const {

@@ -116,6 +116,21 @@ int64_t WholeParameters::whole_bytes() const {
   return bytes;
 }
 
+int64_t WholeParameters::StateElements(const Chosen& chosen) const {
+  return options_.state_elements == nullptr
+             ? 0
+             : options_.state_elements(chosen.whole.shape());
+}
+
+int64_t WholeParameters::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [key, chosen] : chosen_) {
+    if (!chosen.is_owned) continue;
+    bytes += StateElements(chosen) * SizeOf(chosen.whole.dtype());
+  }
+  return bytes;
+}
+
 WholeParameters::ChosenList WholeParameters::ChosenIn(
     absl::Span<const OptimizerShard> shards) const {
   ChosenList list;
@@ -252,9 +267,9 @@ absl::StatusOr<WholeParameters::State*> WholeParameters::FindOrMakeState(
   const auto [entry, is_new] =
       states_.try_emplace({chosen.unit, chosen.parameter});
   State& state = entry->second;
-  if (!is_new || options_.state_elements == nullptr) return &state;
+  const int64_t elements = StateElements(chosen);
+  if (!is_new || elements == 0) return &state;
   const DType dtype = chosen.whole.dtype();
-  const int64_t elements = options_.state_elements(chosen.whole.shape());
   absl::StatusOr<Buffer> memory = stream.device().Allocate(
       elements * SizeOf(dtype), kOptimizerStateTag, &stream);
   if (!memory.ok()) {

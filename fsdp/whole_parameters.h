@@ -107,6 +107,8 @@ class WholeParameters {
   bool Owns(const Unit& unit, ParameterId p) const;
   // What Update takes where all chosen parameters have a gradient.
   int64_t whole_bytes() const;
+  // What state takes on this rank once all chosen parameters were updated.
+  int64_t state_bytes() const;
 
  private:
   struct Chosen {
@@ -161,6 +163,7 @@ class WholeParameters {
   absl::Status UpdateOwned(const Chosen& chosen, const TensorView& weight,
                            const TensorView& gradient, Stream& stream,
                            UpdateOne update);
+  int64_t StateElements(const Chosen& chosen) const;
   absl::StatusOr<State*> FindOrMakeState(const Chosen& chosen, Stream& stream);
 
   Context* context_;

@@ -47,11 +47,12 @@ Observer ShowProgress(int steps) {
                 Print("\n== units ==\n" + units + "\n== training ==\n");
               },
           .stepped =
-              [=](int step, double loss, double tokens_per_second) {
-                absl::PrintF("%sstep %4d  loss %.4f  %8.0f tokens/s%s",
-                             terminal ? "\r" : "", step, loss,
-                             tokens_per_second,
-                             terminal && step + 1 < steps ? "" : "\n");
+              [=](const StepReport& report) {
+                absl::PrintF(
+                    "%sstep %4d  loss %.4f  norm %.4f  %8.0f tokens/s%s",
+                    terminal ? "\r" : "", report.step, report.loss, report.norm,
+                    report.tokens_per_second,
+                    terminal && report.step + 1 < steps ? "" : "\n");
                 std::fflush(stdout);
               }};
 }
@@ -64,8 +65,8 @@ absl::Status CompareStrategies(const Options& options, const Text& text,
   Options other = options;
   other.steps = 2;
   other.trace_path.clear();
-  absl::StatusOr<tessera::UnitPlacements> placements =
-      tessera::PlacementsFor(options.against, options.mesh.num_axes());
+  absl::StatusOr<tessera::UnitPlacements> placements = tessera::PlacementsFor(
+      options.against, static_cast<int>(options.DataParallelAxes().size()));
   if (!placements.ok()) return placements.status();
   other.placements = *std::move(placements);
   if (other.placements == options.placements) return absl::OkStatus();
@@ -97,10 +98,16 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
   if (options.compare) {
     auto oracle = std::async(std::launch::async, TrainOracle,
                              std::cref(options), std::cref(text));
-    const std::vector<double> big_batch = TrainBigBatch(options, text);
-    const std::vector<double> expected = oracle.get();
-    Print(DescribeLosses(*result, expected, big_batch));
-    losses = CheckLosses(*result, expected, big_batch);
+    const absl::StatusOr<std::vector<double>> big_batch =
+        TrainBigBatch(options, text);
+    const absl::StatusOr<std::vector<double>> expected = oracle.get();
+    for (const absl::Status& trained :
+         {big_batch.status(), expected.status()}) {
+      if (!trained.ok()) return trained;
+    }
+    const Tolerances tolerances = TolerancesOf(options);
+    Print(DescribeLosses(*result, *expected, *big_batch, tolerances));
+    losses = CheckLosses(*result, *expected, *big_batch, tolerances);
   }
   Print(DescribeCommunication(*result));
   Print(DescribeMemory(*result));

@@ -16,13 +16,15 @@ constexpr float kC = 2.0315f;
 
 void Transpose(int64_t rows, int64_t columns, const float* x, float* out) {
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) out[j * rows + i] = x[i * columns + j];
+    for (int64_t j = 0; j < columns; ++j)
+      out[j * rows + i] = x[i * columns + j];
   }
 }
 
 void DivideByNorm(int64_t size, float* x) {
   double squares = 0;
-  for (int64_t i = 0; i < size; ++i) squares += static_cast<double>(x[i]) * x[i];
+  for (int64_t i = 0; i < size; ++i)
+    squares += static_cast<double>(x[i]) * x[i];
   const auto scale = static_cast<float>(1 / (std::sqrt(squares) + 1e-7));
   for (int64_t i = 0; i < size; ++i) x[i] *= scale;
 }

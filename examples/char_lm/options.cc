@@ -25,6 +25,8 @@ constexpr char kExamples[] =
     "  char_lm\n"
     "  char_lm --mesh dp=4 --strategy fsdp --microbatches 1\n"
     "  char_lm --mesh dp_outer=2,dp_inner=3 --text README.md --steps 20\n"
+    "  char_lm --optimizer muon --dtype bf16 --clip 1\n"
+    "  char_lm --mesh dp_outer=2,dp_inner=2,tp=2\n"
     "  char_lm --placements \"param=[R,R] grad=[P,Flat] "
     "optim=[Flat,Flat]\"\n";
 
@@ -35,12 +37,20 @@ std::string FirstLine(const std::string& text) {
 
 // CLI11's validators and transformers: they return an error, or nothing.
 
-std::string CheckLearningRate(const std::string& text) {
-  double rate = 0;
-  if (absl::SimpleAtod(text, &rate) && std::isfinite(rate) && rate > 0) {
+std::string CheckPositive(absl::string_view name, const std::string& text) {
+  double value = 0;
+  if (absl::SimpleAtod(text, &value) && std::isfinite(value) && value > 0) {
     return {};
   }
-  return absl::StrCat("rate is '", text, "', want a finite number above 0");
+  return absl::StrCat(name, " is '", text, "', want a finite number above 0");
+}
+
+std::string CheckLearningRate(const std::string& text) {
+  return CheckPositive("rate", text);
+}
+
+std::string CheckNorm(const std::string& text) {
+  return CheckPositive("norm", text);
 }
 
 // Leaves `text` in the one form that CLI11 reads as meant: it wraps negative
@@ -55,16 +65,73 @@ std::string NormalizeSeed(std::string& text) {
   return {};
 }
 
-// All axes of a mesh, outer before inner, which cut from the last to the first.
-absl::Status CheckPlacements(const tessera::UnitPlacements& placements,
-                             const tessera::DeviceMesh& mesh) {
+// The data-parallel axes, outer before inner, cut from the last to the first.
+absl::Status CheckPlacements(const Options& options) {
   std::vector<std::string> axes;
-  for (const tessera::MeshAxis& axis : mesh.axes()) axes.push_back(axis.name);
+  for (int axis : options.DataParallelAxes()) {
+    axes.push_back(options.mesh.axis(axis).name);
+  }
   const std::vector<std::string> cut_order(axes.rbegin(), axes.rend());
-  return tessera::ValidatePlacements(placements, axes, cut_order);
+  return tessera::ValidatePlacements(options.placements, axes, cut_order);
+}
+
+absl::Status CheckMesh(const tessera::DeviceMesh& mesh,
+                       const std::string& text) {
+  if (mesh.end_rank() != mesh.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--mesh ", text, " has ", mesh.size(), " ranks up to rank ",
+        mesh.end_rank() - 1, ", want all ranks from 0"));
+  }
+  constexpr int kMostRanks = 64;
+  if (mesh.size() > kMostRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mesh ", text, " has ", mesh.size(),
+                     " ranks, want at most ", kMostRanks, " threads"));
+  }
+  if (mesh.num_axes() == 1 && mesh.axis(0).name == kTensorAxis) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mesh ", text, " has no data-parallel axis beside '",
+                     kTensorAxis, "', want one, as dp=1"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
+
+double DefaultLearningRate(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return 0.2;
+    case Optimizer::kAdamW:
+      return 0.003;
+    case Optimizer::kMuon:
+      return 0.02;
+  }
+  return 0;
+}
+
+std::vector<int> Options::DataParallelAxes() const {
+  std::vector<int> axes;
+  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+    if (mesh.axis(axis).name != kTensorAxis) axes.push_back(axis);
+  }
+  return axes;
+}
+
+int Options::data_parallel_size() const {
+  int size = 1;
+  for (int axis : DataParallelAxes()) size *= mesh.axis(axis).size;
+  return size;
+}
+
+int Options::DataParallelRank(int rank) const {
+  const tessera::MeshCoords coords = *mesh.CoordsOf(rank);
+  int place = 0;
+  for (int axis : DataParallelAxes()) {
+    place = place * mesh.axis(axis).size + coords[axis];
+  }
+  return place;
+}
 
 absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   Options options;
@@ -75,6 +142,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   std::string against = "hfsdp";
   std::string zero_grad = "release";
   std::string streams = "inline";
+  std::string optimizer = "sgd";
+  std::string dtype = "f32";
   bool no_reference = false;
 
   const std::map<std::string, tessera::ZeroGrad> zero_names = {
@@ -83,6 +152,12 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   const std::map<std::string, tessera::CpuStreams> stream_names = {
       {"inline", tessera::CpuStreams::kInline},
       {"worker", tessera::CpuStreams::kWorker}};
+  const std::map<std::string, Optimizer> optimizer_names = {
+      {"sgd", Optimizer::kSgd},
+      {"adamw", Optimizer::kAdamW},
+      {"muon", Optimizer::kMuon}};
+  const std::map<std::string, tessera::DType> dtype_names = {
+      {"f32", tessera::DType::kF32}, {"bf16", tessera::DType::kBF16}};
   std::vector<std::string> strategies;
   for (absl::string_view name : tessera::StrategyNames()) {
     strategies.emplace_back(name);
@@ -94,7 +169,9 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   app.footer(kExamples);
   app.add_option("--text", options.text_path, "File or directory to learn")
       ->capture_default_str();
-  app.add_option("--mesh", mesh, "Mesh axes, outer before inner")
+  app.add_option("--mesh", mesh,
+                 "Mesh axes, outer before inner; all are data-parallel but tp, "
+                 "which shares out layer norms")
       ->capture_default_str();
   CLI::Option* const strategy_option =
       app.add_option("--strategy", strategy,
@@ -102,7 +179,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
           ->check(CLI::IsMember(strategies))
           ->capture_default_str();
   app.add_option("--placements", placements,
-                 "The three lists themselves, an entry for each mesh axis: "
+                 "The three lists themselves, an entry for each data-parallel "
+                 "axis: "
                  "\"param=[R,Flat] grad=[P,Flat] optim=[Flat,Flat]\"")
       ->excludes(strategy_option);
   app.add_option("--against", against,
@@ -115,9 +193,23 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   app.add_option("--steps", options.steps, "Optimizer steps")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "Learning rate of SGD")
-      ->check(CheckLearningRate)
+  app.add_option("--optimizer", optimizer,
+                 "sgd, adamw, or muon: for matrices, with AdamW for the rest")
+      ->check(CLI::IsMember(&optimizer_names))
       ->capture_default_str();
+  const CLI::Option* const rate_option =
+      app.add_option("--lr", options.learning_rate,
+                     "Learning rate [0.2 for sgd, 0.003 for adamw, 0.02 for "
+                     "muon]")
+          ->check(CheckLearningRate);
+  app.add_option("--dtype", dtype, "Of weights and gradients; the rest is f32")
+      ->check(CLI::IsMember(&dtype_names))
+      ->capture_default_str();
+  app.add_option("--clip", options.clip, "Norm to clip gradients to [none]")
+      ->check(CheckNorm);
+  app.add_option("--chunk-bytes", options.chunk_bytes,
+                 "Most bytes of a chunk of the all-reduce along tp [1 GiB]")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app.add_option("--zero-grad", zero_grad,
                  "How gradients become zero: release or fill")
       ->check(CLI::IsMember(&zero_names))
@@ -152,26 +244,22 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
 
   options.zero_grad = zero_names.at(zero_grad);
   options.streams = stream_names.at(streams);
+  options.optimizer = optimizer_names.at(optimizer);
+  options.dtype = dtype_names.at(dtype);
+  if (rate_option->count() == 0) {
+    options.learning_rate = DefaultLearningRate(options.optimizer);
+  }
   options.compare = !no_reference;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, tessera::DeviceMesh::Parse(mesh));
-  if (options.mesh.end_rank() != options.mesh.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--mesh ", mesh, " has ", options.mesh.size(), " ranks up to rank ",
-        options.mesh.end_rank() - 1, ", want all ranks from 0"));
-  }
-  constexpr int kMostRanks = 64;
-  if (options.mesh.size() > kMostRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--mesh ", mesh, " has ", options.mesh.size(),
-                     " ranks, want at most ", kMostRanks, " threads"));
-  }
+  TESSERA_RETURN_IF_ERROR(CheckMesh(options.mesh, mesh));
   options.placements_name = placements.empty() ? strategy : "placements";
   TESSERA_ASSIGN_OR_RETURN(
       options.placements,
       placements.empty()
-          ? tessera::PlacementsFor(strategy, options.mesh.num_axes())
+          ? tessera::PlacementsFor(
+                strategy, static_cast<int>(options.DataParallelAxes().size()))
           : tessera::ParseUnitPlacements(placements));
-  TESSERA_RETURN_IF_ERROR(CheckPlacements(options.placements, options.mesh));
+  TESSERA_RETURN_IF_ERROR(CheckPlacements(options));
   if (against != "none") options.against = against;
   TESSERA_RETURN_IF_ERROR(ModelConfig::Validate(options.model));
   return options;

@@ -11,15 +11,13 @@
 #include "absl/strings/str_format.h"
 #include "char_lm/parameter.h"
 #include "tessera/base/status_macros.h"
-#include "tessera/fsdp/memory_plan.h"
+#include "tessera/fsdp/coalesced_all_reduce.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/planner.h"
 
 namespace char_lm {
 namespace {
-
-constexpr double kTolerance = 1e-4;
 
 std::string Heading(absl::string_view title) {
   return absl::StrCat("\n== ", title, " ==\n");
@@ -56,6 +54,17 @@ int64_t Find(const std::map<std::string, int64_t>& bytes,
              const std::string& tag) {
   const auto it = bytes.find(tag);
   return it == bytes.end() ? 0 : it->second;
+}
+
+// Removes what comes and goes within a step, and returns its bytes: the
+// workspace of redistributions, and chunks of the all-reduce along "tp".
+int64_t TakeTransient(std::map<std::string, int64_t>& peaks) {
+  int64_t bytes = 0;
+  for (const char* tag : {"workspace", tessera::kCoalescedChunkTag}) {
+    bytes += Find(peaks, tag);
+    peaks.erase(tag);
+  }
+  return bytes;
 }
 
 // By axis and kind.
@@ -101,41 +110,71 @@ absl::StatusOr<std::string> DescribeRun(const Options& options,
   return out;
 }
 
+Tolerances TolerancesOf(const Options& options) {
+  Tolerances tolerances;
+  // Gradients that are rounded to bf16 in other parts differ by one in 256.
+  if (options.dtype == tessera::DType::kBF16) tolerances.big_batch = 2e-2;
+  // The norm, and norm gradients along "tp", add up in another order, these
+  // from other parts.
+  if (options.tensor_parallel_size() > 1) {
+    tolerances.oracle = tolerances.big_batch;
+  } else if (options.clip.has_value()) {
+    tolerances.oracle = 1e-4;
+  }
+  return tolerances;
+}
+
 std::string DescribeLosses(const TrainResult& result,
                            const std::vector<double>& oracle,
-                           const std::vector<double>& big_batch) {
+                           const std::vector<double>& big_batch,
+                           const Tolerances& tolerances) {
   std::string out = Heading("losses against one process");
-  absl::StrAppendFormat(&out, "%6s  %-12s  %-12s  %-12s  %s\n", "step",
-                        "tessera", "oracle", "big batch", "rel. difference");
-  double worst = 0;
+  absl::StrAppendFormat(&out, "%6s  %-12s  %-12s  %-12s  %-15s  %s\n", "step",
+                        "tessera", "oracle", "big batch", "rel. difference",
+                        "norm");
+  const auto worst_of = [&](const std::vector<double>& others) {
+    double worst = 0;
+    for (size_t i = 0; i < result.losses.size(); ++i) {
+      worst = std::max(worst, RelativeDifference(result.losses[i], others[i]));
+    }
+    return worst;
+  };
   for (size_t i = 0; i < result.losses.size(); ++i) {
-    const double difference =
-        RelativeDifference(result.losses[i], big_batch[i]);
-    worst = std::max(worst, difference);
     if (!IsShown(i, result.losses.size())) continue;
-    absl::StrAppendFormat(&out, "%6d  %-12.8f  %-12.8f  %-12.8f  %.1e\n", i,
-                          result.losses[i], oracle[i], big_batch[i],
-                          difference);
+    absl::StrAppendFormat(
+        &out, "%6d  %-12.8f  %-12.8f  %-12.8f  %-15.1e  %.4f\n", i,
+        result.losses[i], oracle[i], big_batch[i],
+        RelativeDifference(result.losses[i], big_batch[i]), result.norms[i]);
   }
   const bool equal = std::equal(result.losses.begin(), result.losses.end(),
                                 oracle.begin(), oracle.end(), SameBits);
+  std::string beside_oracle = equal ? "bitwise equal" : "DIFFERENT";
+  if (!equal && tolerances.oracle > 0) {
+    beside_oracle = absl::StrFormat("within %.1e of it, %.0e allowed",
+                                    worst_of(oracle), tolerances.oracle);
+  }
   absl::StrAppendFormat(
       &out, "oracle: %s; big batch: within %.1e of it, %.0e allowed\n",
-      equal ? "bitwise equal" : "DIFFERENT", worst, kTolerance);
+      beside_oracle, worst_of(big_batch), tolerances.big_batch);
   return out;
 }
 
 absl::Status CheckLosses(const TrainResult& result,
                          const std::vector<double>& oracle,
-                         const std::vector<double>& big_batch) {
+                         const std::vector<double>& big_batch,
+                         const Tolerances& tolerances) {
+  // Written so that a NaN fails.
+  const auto differ = [](double a, double b, double tolerance) {
+    return tolerance == 0 ? !SameBits(a, b)
+                          : !(RelativeDifference(a, b) <= tolerance);
+  };
   for (size_t i = 0; i < result.losses.size(); ++i) {
-    if (!SameBits(result.losses[i], oracle[i])) {
+    if (differ(result.losses[i], oracle[i], tolerances.oracle)) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "the loss of step %d is %.17g, that of the oracle %.17g", i,
           result.losses[i], oracle[i]));
     }
-    // Written so that a NaN fails.
-    if (!(RelativeDifference(result.losses[i], big_batch[i]) <= kTolerance)) {
+    if (differ(result.losses[i], big_batch[i], tolerances.big_batch)) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "the loss of step %d is %.9g, that of one big batch %.9g", i,
           result.losses[i], big_batch[i]));
@@ -162,14 +201,15 @@ std::string DescribeMemory(const TrainResult& result) {
   for (size_t r = 0; r < result.memory.size(); ++r) {
     absl::StrAppendFormat(&out, " %14s", absl::StrCat("rank ", r));
   }
-  const auto planned = tessera::PlanMemory(result.units);
-  for (const auto& [tag, bytes] : planned) {
+  // The formula of rank 0; few tags differ between ranks.
+  for (const auto& [tag, bytes] : result.planned_memory[0]) {
     absl::StrAppendFormat(&out, "\n%-18s %14d", tag, bytes);
     for (const auto& report : result.memory) {
       absl::StrAppendFormat(&out, " %14d", Find(CountedPeaks(report), tag));
     }
   }
-  absl::StrAppendFormat(&out, "\n%-18s %14d", "total", Total(planned));
+  absl::StrAppendFormat(&out, "\n%-18s %14d", "total",
+                        Total(result.planned_memory[0]));
   for (const auto& report : result.memory) {
     absl::StrAppendFormat(&out, " %14d", report.total.peak_bytes);
   }
@@ -194,17 +234,17 @@ std::string DescribeSideBySide(const NamedResult& a, const NamedResult& b) {
   };
   absl::StrAppendFormat(&out, "%-28s %14s %14s\n", "peak memory, bytes", a.name,
                         b.name);
-  append_rows(tessera::PlanMemory(a.result.units),
-              tessera::PlanMemory(b.result.units));
+  append_rows(a.result.planned_memory[0], b.result.planned_memory[0]);
   absl::StrAppend(&out, "received in a step, bytes\n");
   append_rows(BytesReceived(a.result), BytesReceived(b.result));
   return out;
 }
 
 absl::Status CheckMemory(const TrainResult& result) {
-  const auto planned = tessera::PlanMemory(result.units);
   for (size_t r = 0; r < result.memory.size(); ++r) {
+    const auto& planned = result.planned_memory[r];
     auto counted = CountedPeaks(result.memory[r]);
+    const int64_t transient = TakeTransient(counted);
     for (const auto& [tag, bytes] : planned) counted.try_emplace(tag, 0);
     for (const auto& [tag, bytes] : counted) {
       if (bytes == Find(planned, tag)) continue;
@@ -212,9 +252,10 @@ absl::Status CheckMemory(const TrainResult& result) {
           absl::StrCat("rank ", r, " holds ", bytes, " bytes of ", tag,
                        " at its peak, the formula gives ", Find(planned, tag)));
     }
-    if (result.memory[r].total.peak_bytes != Total(planned)) {
+    const int64_t total = result.memory[r].total.peak_bytes;
+    if (total < Total(planned) || total > Total(planned) + transient) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", r, " holds ", result.memory[r].total.peak_bytes,
+          "rank ", r, " holds ", total,
           " bytes at its peak, the formula gives ", Total(planned)));
     }
   }

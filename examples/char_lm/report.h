@@ -19,21 +19,30 @@ namespace char_lm {
 absl::StatusOr<std::string> DescribeRun(const Options& options,
                                         const Text& text);
 
+// How far losses may differ, relatively. 0: in no bit.
+struct Tolerances {
+  double oracle = 0;
+  double big_batch = 1e-4;
+};
+Tolerances TolerancesOf(const Options& options);
+
 // The losses of the run under Tessera beside those of the other two.
-// CheckLosses: FailedPrecondition where the oracle's differ in any bit or the
-// big batch's by more than 1e-4 relative.
+// CheckLosses: FailedPrecondition where they differ by more than they may.
 std::string DescribeLosses(const TrainResult& result,
                            const std::vector<double>& oracle,
-                           const std::vector<double>& big_batch);
+                           const std::vector<double>& big_batch,
+                           const Tolerances& tolerances);
 absl::Status CheckLosses(const TrainResult& result,
                          const std::vector<double>& oracle,
-                         const std::vector<double>& big_batch);
+                         const std::vector<double>& big_batch,
+                         const Tolerances& tolerances);
 
 // Calls and bytes of the last step by axis and kind.
 std::string DescribeCommunication(const TrainResult& result);
 
 // The peak of every buffer as the allocator counted it, beside the formula.
-// CheckMemory: FailedPrecondition where they differ on any rank.
+// CheckMemory: FailedPrecondition where they differ on any rank. Workspace that
+// comes and goes is not in the formula, and may be in the total.
 std::string DescribeMemory(const TrainResult& result);
 absl::Status CheckMemory(const TrainResult& result);
 

@@ -61,7 +61,10 @@ TEST(ProgramTest, TrainsAndChecksItself) {
         "--strategy hfsdp --zero-grad fill",
         "--mesh a=1,b=2,c=2 --strategy hfsdp",
         "--placements 'param=[R,Flat] grad=[P,Flat] optim=[Flat,Flat]'",
-        "--placements 'param=[R,R] grad=[P,Flat] optim=[Flat,Flat]'"}) {
+        "--placements 'param=[R,R] grad=[P,Flat] optim=[Flat,Flat]'",
+        "--optimizer adamw --dtype bf16",
+        "--optimizer muon --strategy hfsdp --streams worker",
+        "--optimizer muon --dtype bf16 --mesh dp=2 --strategy fsdp"}) {
     SCOPED_TRACE(arguments);
     const ProgramResult result = RunCharLm(std::string(kTiny) + arguments);
     EXPECT_EQ(result.exit_status, 0) << result.output;
@@ -69,6 +72,25 @@ TEST(ProgramTest, TrainsAndChecksItself) {
                 AllOf(HasSubstr("oracle: bitwise equal"),
                       HasSubstr("all checks passed"), Not(HasSubstr("\r"))));
   }
+}
+
+// Sums in another order than the oracle's.
+TEST(ProgramTest, ChecksItselfWithinATolerance) {
+  for (const char* arguments :
+       {"--clip 0.5", "--mesh dp_outer=2,dp_inner=2,tp=2",
+        "--mesh tp=2,dp=2 --strategy fsdp --optimizer muon --dtype bf16 "
+        "--clip 1 --chunk-bytes 100"}) {
+    SCOPED_TRACE(arguments);
+    const ProgramResult result = RunCharLm(std::string(kTiny) + arguments);
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("all checks passed"));
+  }
+}
+
+TEST(ProgramTest, ShowsTheNormOfEachStep) {
+  EXPECT_THAT(RunCharLm(kTiny).output,
+              AllOf(ContainsRegex("step    2  loss [0-9.]+  norm [0-9.]+ "),
+                    ContainsRegex("difference +norm\n +0  .* [0-9.]+\n")));
 }
 
 TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
@@ -141,11 +163,11 @@ TEST(ProgramTest, WritesATraceOfTheLastStep) {
     EXPECT_EQ(of_rank_0["gather root"], 2);
     EXPECT_EQ(of_rank_0["reduce block0"], 2);
     EXPECT_EQ(of_rank_0["finalize block0"], 1);
-    // Each collective once: 10 gathers, 6 reductions, 3 outer ones and that of
-    // the loss.
+    // Each collective once: 10 gathers, 6 reductions, 3 outer ones, that of the
+    // norm and that of the loss.
     EXPECT_EQ(of_rank_0["all_gather"], 10);
     EXPECT_EQ(of_rank_0["reduce_scatter"], 6);
-    EXPECT_EQ(of_rank_0["all_reduce"], 4);
+    EXPECT_EQ(of_rank_0["all_reduce"], 5);
     for (const auto& [track, slices] : tracks) {
       // Two slices of a track nest or do not meet.
       for (size_t i = 0; i < slices.size(); ++i) {
@@ -188,6 +210,12 @@ TEST(ProgramTest, ComplainsInOneLine) {
        "parameter placements [Flat, R] have Flat on axis 'dp_outer'"},
       {"--placements 'param=[R,R] grad=[P,P] optim=[R,R]' --strategy ddp",
        "--strategy"},
+      {"--mesh tp=2", "no data-parallel axis beside 'tp'"},
+      {"--optimizer adam", "--optimizer"},
+      {"--dtype f16", "--dtype"},
+      {"--clip 0", "--clip: norm is '0', want a finite number above 0"},
+      {"--clip none", "'none'"},
+      {"--chunk-bytes 0", "--chunk-bytes"},
       {"--zero-grad never", "--zero-grad"},
       {"--zero-grad 7", "--zero-grad"},
       {"--zero-grad 1", "--zero-grad"},

@@ -29,19 +29,28 @@ void ExpectFails(const absl::Status& status, const std::string& message) {
 
 class LossesTest : public ::testing::Test {
  protected:
-  LossesTest() { result_.losses = losses_; }
+  LossesTest() {
+    result_.losses = losses_;
+    result_.norms = {1.0, 0.5, 0.25};
+  }
 
-  absl::Status Check() const { return CheckLosses(result_, oracle_, big_); }
+  absl::Status Check() const {
+    return CheckLosses(result_, oracle_, big_, tolerances_);
+  }
+  std::string Describe() const {
+    return DescribeLosses(result_, oracle_, big_, tolerances_);
+  }
 
   const std::vector<double> losses_ = {4.5, 3.25, 2.75};
   TrainResult result_;
   std::vector<double> oracle_ = losses_;
   std::vector<double> big_ = losses_;
+  Tolerances tolerances_;
 };
 
 TEST_F(LossesTest, PassWhereTheyAreEqual) {
   EXPECT_TRUE(Check().ok()) << Check();
-  EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
+  EXPECT_THAT(Describe(),
               HasSubstr("oracle: bitwise equal; big batch: within 0.0e+00"));
 }
 
@@ -52,8 +61,7 @@ TEST_F(LossesTest, FailWhereTheOracleDiffersInTheLastBit) {
       oracle_[step] = std::nextafter(losses_[step], towards);
       ExpectFails(Check(), absl::StrCat("the loss of step ", step, " is "));
       ExpectFails(Check(), "that of the oracle");
-      EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
-                  HasSubstr("oracle: DIFFERENT"));
+      EXPECT_THAT(Describe(), HasSubstr("oracle: DIFFERENT"));
     }
   }
 }
@@ -75,23 +83,57 @@ TEST_F(LossesTest, MayDifferFromTheBigBatchByRounding) {
   for (const double sign : {-1, 1}) {
     big_[2] = losses_[2] * (1 + sign * 5e-5);
     EXPECT_TRUE(Check().ok()) << Check();
-    EXPECT_THAT(DescribeLosses(result_, oracle_, big_),
+    EXPECT_THAT(Describe(),
                 AllOf(HasSubstr("bitwise equal"), HasSubstr("within 5.0e-05")));
     big_[2] = losses_[2] * (1 + sign * 2e-4);
     ExpectFails(Check(), "the loss of step 2 is 2.75, that of one big batch");
   }
 }
 
+TEST_F(LossesTest, MayDifferFromTheOracleByRoundingWhereThatIsSaid) {
+  tolerances_.oracle = 1e-3;
+  oracle_[1] = losses_[1] * (1 + 5e-4);
+  EXPECT_TRUE(Check().ok()) << Check();
+  EXPECT_THAT(Describe(), HasSubstr("oracle: within 5.0e-04 of it, 1e-03"));
+  oracle_[1] = losses_[1] * (1 + 2e-3);
+  ExpectFails(Check(), "that of the oracle");
+  oracle_[1] = kNan;
+  ExpectFails(Check(), "that of the oracle");
+}
+
+TEST_F(LossesTest, AreShownWithTheNormOfEachStep) {
+  EXPECT_THAT(Describe(), AllOf(ContainsRegex("difference +norm\n"),
+                                ContainsRegex(" 1 +3.25000000 .* 0.5000\n")));
+}
+
+TEST(TolerancesTest, AreNoneForTheOracleUnlessSumsHaveAnotherOrder) {
+  Options options;
+  options.mesh = *tessera::DeviceMesh::Parse("dp=2");
+  EXPECT_EQ(TolerancesOf(options).oracle, 0);
+  EXPECT_EQ(TolerancesOf(options).big_batch, 1e-4);
+  options.clip = 1.0;
+  EXPECT_EQ(TolerancesOf(options).oracle, 1e-4);
+  options.clip.reset();
+  options.dtype = tessera::DType::kBF16;
+  EXPECT_EQ(TolerancesOf(options).oracle, 0);
+  EXPECT_EQ(TolerancesOf(options).big_batch, 2e-2);
+  options.mesh = *tessera::DeviceMesh::Parse("dp=2,tp=2");
+  EXPECT_EQ(TolerancesOf(options).oracle, 2e-2);
+}
+
 // Two ranks whose counted peaks are those of the formula.
 class MemoryTest : public ::testing::Test {
  protected:
   MemoryTest() {
-    result_.units = {{.groups = {{.elements = 64,
-                                  .parameter_parts = 2,
-                                  .gradient_parts = 2,
-                                  .optimizer_parts = 4}}}};
+    const auto planned = tessera::PlanMemory({{.groups = {{
+                                                   .elements = 64,
+                                                   .parameter_parts = 2,
+                                                   .gradient_parts = 2,
+                                                   .optimizer_parts = 4,
+                                               }}}});
+    result_.planned_memory = {planned, planned};
     tessera::MemoryReport report;
-    for (const auto& [tag, bytes] : tessera::PlanMemory(result_.units)) {
+    for (const auto& [tag, bytes] : planned) {
       report.by_tag[tag].peak_bytes = bytes;
       report.total.peak_bytes += bytes;
     }
@@ -126,10 +168,25 @@ TEST_F(MemoryTest, FailsForATagThatIsMissing) {
 }
 
 TEST_F(MemoryTest, FailsForATagThatTheFormulaLacks) {
-  result_.memory[1].by_tag["workspace"].peak_bytes = 8;
+  result_.memory[1].by_tag["scratch"].peak_bytes = 8;
   ExpectFails(CheckMemory(result_),
-              "rank 1 holds 8 bytes of workspace at its peak, the formula "
+              "rank 1 holds 8 bytes of scratch at its peak, the formula "
               "gives 0");
+}
+
+TEST_F(MemoryTest, WorkspaceMayBeInTheTotalAndIsNotInTheFormula) {
+  for (const char* tag : {"workspace", "coalesced_chunk"}) {
+    tessera::MemoryReport& report = result_.memory[1];
+    report.by_tag[tag].peak_bytes = 8;
+    for (const int64_t more : {0, 8}) {
+      report.total.peak_bytes += more;
+      EXPECT_TRUE(CheckMemory(result_).ok()) << CheckMemory(result_);
+      ++report.total.peak_bytes;
+      if (more == 8) ExpectFails(CheckMemory(result_), "rank 1 holds");
+      report.total.peak_bytes -= more + 1;
+    }
+    report.by_tag.erase(tag);
+  }
 }
 
 TEST_F(MemoryTest, FailsForADifferentTotal) {
@@ -148,15 +205,14 @@ TEST(SideBySideTest, ListsWhatEitherHas) {
   hsdp.communication[{"outer", tessera::CollectiveKind::kAllReduce}] = {1, 96};
   TrainResult hfsdp;
   hfsdp.communication[{"outer", tessera::CollectiveKind::kAllGather}] = {1, 48};
-  tessera::UnitMemory unit{.groups = {{.elements = 64, .optimizer_parts = 2}}};
-  hsdp.units = {unit};
-  unit.groups[0].optimizer_parts = 4;
-  hfsdp.units = {unit};
+  hsdp.planned_memory = {{{"main_weight", 128}}};
+  hfsdp.planned_memory = {{{"main_weight", 64}}};
   EXPECT_THAT(DescribeSideBySide({"hsdp", hsdp}, {"hfsdp", hfsdp}),
               AllOf(HasSubstr("== hsdp against hfsdp =="),
                     ContainsRegex("main_weight +128 +64\n"),
                     ContainsRegex("outer all_reduce +96 +0\n"),
                     ContainsRegex("outer all_gather +0 +48\n"),
+                    ContainsRegex("total +128 +64\n"),
                     ContainsRegex("total +96 +48\n")));
 }
 

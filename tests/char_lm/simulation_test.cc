@@ -32,8 +32,8 @@ Options OptionsFor(absl::string_view strategy, const char* mesh,
   options.model.mlp_width = 20;
   options.model.vocab = text.vocab_size();
   options.mesh = *tessera::DeviceMesh::Parse(mesh);
-  options.placements =
-      *tessera::PlacementsFor(strategy, options.mesh.num_axes());
+  options.placements = *tessera::PlacementsFor(
+      strategy, static_cast<int>(options.DataParallelAxes().size()));
   options.batch = 1;
   options.microbatches = 2;
   options.steps = 3;
@@ -55,12 +55,16 @@ absl::StatusOr<RankResult> Simulate(const Options& options, const Text& text,
 TEST(SimulationTest, CountsWhatThreadsCount) {
   const Text text = EncodeText("a text of some thirty characters, or more");
   for (absl::string_view strategy : tessera::StrategyNames()) {
-    for (const char* mesh : {"dp_outer=2,dp_inner=2", "dp_outer=1,dp_inner=3",
-                             "dp_outer=3,dp_inner=1", "a=2,b=1,c=2"}) {
-      for (tessera::ZeroGrad zero_grad :
-           {tessera::ZeroGrad::kRelease, tessera::ZeroGrad::kFill}) {
+    for (const char* mesh :
+         {"dp_outer=2,dp_inner=2", "dp_outer=1,dp_inner=3",
+          "dp_outer=3,dp_inner=1", "a=2,b=1,c=2", "a=2,b=1,tp=2"}) {
+      for (Optimizer optimizer :
+           {Optimizer::kSgd, Optimizer::kAdamW, Optimizer::kMuon}) {
         Options options = OptionsFor(strategy, mesh, text);
-        options.zero_grad = zero_grad;
+        options.optimizer = optimizer;
+        options.zero_grad = optimizer == Optimizer::kAdamW
+                                ? tessera::ZeroGrad::kFill
+                                : tessera::ZeroGrad::kRelease;
         SCOPED_TRACE(absl::StrCat(strategy, " on ", mesh));
         EXPECT_OK(tessera::RunLocalRanks(
             options.mesh.size(), [&](tessera::LocalRank& rank) -> absl::Status {

@@ -524,6 +524,7 @@ TEST(OptimizerGroupsTest, WhatIsLeftToOthersStaysAndHasNoState) {
                                }));
     OneRank all(rank);
     all.Load(1.0f);
+    EXPECT_THAT(optimizer.StateBytes(), IsOkAndHolds(2 * 3 * sizeof(float)));
     ASSERT_OK_AND_ASSIGN(
         auto whole_optimizer,
         AdamWOptimizer::Create(all.context(), {.learning_rate = 0.25}));

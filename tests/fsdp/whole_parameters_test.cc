@@ -275,6 +275,10 @@ TEST(WholeParametersTest, StateIsTheOwnersFromTheFirstUpdateOn) {
             }));
         EXPECT_EQ(CurrentBytes(rank.device, kOptimizerStateTag),
                   owned * 5 * static_cast<int64_t>(sizeof(float)));
+        if (step > 1) {
+          EXPECT_EQ(CurrentBytes(rank.device, kOptimizerStateTag),
+                    whole.state_bytes());
+        }
         TESSERA_RETURN_IF_ERROR(
             two.context().ZeroGradients(ZeroGrad::kRelease));
       }

@@ -187,7 +187,7 @@ absl::Status WholeParameters::Update(absl::Span<const OptimizerShard> shards,
     if (one->is_moved) {
       moved.push_back(one);
       bytes += one->whole_bytes();
-    } else {
+    } else if (one->is_owned) {
       TESSERA_RETURN_IF_ERROR(UpdateInPlace(*one, stream, update));
     }
   }

@@ -74,7 +74,7 @@ struct WholeParameterOptions {
 // over the axes that are Flat there. Along all other axes there are replicas,
 // which do the same work; so an update that depends on its values alone keeps
 // them equal to the bit, and gives the bits of one process. Where a parameter
-// is whole on all ranks already, nothing is moved, and the update works in
+// lies whole on its owners already, nothing is moved, and the update works in
 // place.
 //
 // Memory of the compute stream's device. In Update, under kWholeParametersTag:
@@ -116,7 +116,7 @@ class WholeParameters {
     ParameterId parameter;
     Layout whole;  // of the weight
     DType gradient;
-    bool is_moved = false;  // or whole on all ranks, and updated in place
+    bool is_moved = false;  // or whole where it lies, and updated in place
     bool is_owned = false;
 
     Layout WholeGradient() const;

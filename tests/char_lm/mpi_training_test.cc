@@ -22,7 +22,8 @@ namespace {
 
 using ::tessera::testing::MpiTestWorld;
 
-Options OptionsFor(absl::string_view strategy, const Text& text) {
+Options OptionsFor(absl::string_view strategy, const char* mesh,
+                   const Text& text) {
   Options options;
   options.model.context = 8;
   options.model.width = 12;
@@ -30,8 +31,9 @@ Options OptionsFor(absl::string_view strategy, const Text& text) {
   options.model.layers = 3;
   options.model.mlp_width = 20;
   options.model.vocab = text.vocab_size();
-  options.mesh = *tessera::DeviceMesh::Parse("dp_outer=2,dp_inner=2");
-  options.placements = *tessera::PlacementsFor(strategy, 2);
+  options.mesh = *tessera::DeviceMesh::Parse(mesh);
+  options.placements = *tessera::PlacementsFor(
+      strategy, static_cast<int>(options.DataParallelAxes().size()));
   options.batch = 1;
   options.microbatches = 2;
   options.steps = 4;
@@ -53,7 +55,7 @@ TEST(MpiTrainingTest, ProcessesTrainAsThreadsDoBitByBit) {
     for (tessera::CpuStreams streams :
          {tessera::CpuStreams::kInline, tessera::CpuStreams::kWorker}) {
       SCOPED_TRACE(strategy);
-      Options options = OptionsFor(strategy, text);
+      Options options = OptionsFor(strategy, "dp_outer=2,dp_inner=2", text);
       options.streams = streams;
       ASSERT_EQ(MpiTestWorld().num_ranks(), options.mesh.size());
       ASSERT_OK_AND_ASSIGN(const TrainResult threads,
@@ -65,6 +67,22 @@ TEST(MpiTrainingTest, ProcessesTrainAsThreadsDoBitByBit) {
       EXPECT_EQ(process.memory.by_tag,
                 threads.memory[MpiTestWorld().rank()].by_tag);
     }
+  }
+}
+
+TEST(MpiTrainingTest, ProcessesTrainWithMuonAndAlongTpAsThreadsDo) {
+  const Text text = EncodeText("a text of some thirty characters, or more");
+  for (const char* mesh : {"dp=4", "dp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    Options options = OptionsFor("fsdp", mesh, text);
+    options.optimizer = Optimizer::kMuon;
+    options.learning_rate = DefaultLearningRate(options.optimizer);
+    ASSERT_OK_AND_ASSIGN(const TrainResult threads,
+                         Train(options, text, Observer()));
+    ASSERT_OK_AND_ASSIGN(const RankResult process,
+                         TrainAsProcess(options, text));
+    EXPECT_EQ(process.losses, threads.losses);
+    EXPECT_EQ(process.norms, threads.norms);
   }
 }
 

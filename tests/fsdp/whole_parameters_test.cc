@@ -87,6 +87,21 @@ TEST(WholeParametersTest, UnitsMayHaveAxesOfTheirOwn) {
   EXPECT_OK(TrainAndCompare(run, OracleHistory(run)));
 }
 
+// Flat buffers whose cuts lie between parameters: nothing is to be moved, but
+// not all ranks have what another one owns.
+TEST(WholeParametersTest, PiecesMayBeWholeWhereTheyLie) {
+  for (const char* strategy : {"fsdp", "zero1"}) {
+    ToyRun run;
+    run.mesh = "dp=2";
+    run.strategy = strategy;
+    run.optimizer = ToyOptimizer::kWhole;
+    run.units = {{"even", -1, {{"first", {8, 4}}, {"second", {4, 8}}}},
+                 {"mixed", -1, {{"matrix", {8, 4}}, {"bias", {32}}}}};
+    SCOPED_TRACE(run.ToString());
+    EXPECT_OK(TrainAndCompare(run, OracleHistory(run)));
+  }
+}
+
 // A context of two units with a matrix, a norm and a frozen matrix each, on a
 // mesh with tensor parallelism.
 class TwoUnits {

@@ -25,6 +25,7 @@ namespace tessera {
 namespace {
 
 using ::tessera::testing::DefaultToyUnits;
+using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::OracleHistory;
 using ::tessera::testing::StatusIs;
 using ::tessera::testing::ToyOptimizer;

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "bench/smoke.h"
+#include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/cpu/elementwise.h"
 #include "tessera/device/cpu/norm_kernels.h"
 #include "tessera/device/cpu/optimizer_kernels.h"
@@ -137,6 +139,17 @@ void SumOfSquares(benchmark::State& state, DType dtype) {
   });
 }
 
+void ClipToNorm(benchmark::State& state, DType dtype) {
+  CpuDevice device;
+  const std::unique_ptr<Stream> stream = *device.NewStream("clip");
+  const Elements x(dtype, state.range(0));
+  double squares = 4.0;  // a norm of 2, so that all is scaled
+  const TensorView sum = TensorView::Flat(&squares, DType::kF64, 1);
+  Report(state, 2 * x.bytes(), [&] {
+    device.kernels().ClipToNorm(*stream, x.view(), sum, 1.0).IgnoreError();
+  });
+}
+
 void CountNonFinite(benchmark::State& state, DType dtype) {
   const Elements x(dtype, state.range(0));
   Report(state, x.bytes(), [&] {
@@ -202,6 +215,7 @@ BENCHMARK_CAPTURE(AccumulateScaled, f16, DType::kF16)->Apply(Sizes);
 BENCHMARK_CAPTURE(Sgd, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(AdamW, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(SumOfSquares, f32, DType::kF32)->Apply(Sizes);
+BENCHMARK_CAPTURE(ClipToNorm, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(CountNonFinite, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(Reduce, f32, DType::kF32)->Apply(Sizes);
 BENCHMARK_CAPTURE(Reduce, bf16, DType::kBF16)->Apply(Sizes);

@@ -24,6 +24,12 @@ absl::Status CheckOptions(const LossScalerOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "growth_interval is ", options.growth_interval, ", want at least 1"));
   }
+  if (options.finite_steps < 0 ||
+      options.finite_steps >= options.growth_interval) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "finite_steps is ", options.finite_steps, ", want at least 0 and less ",
+        "than the growth_interval of ", options.growth_interval));
+  }
   return absl::OkStatus();
 }
 

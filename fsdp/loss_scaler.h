@@ -15,6 +15,9 @@ struct LossScalerOptions {
   double backoff_factor = 0.5;
   // So many finite steps in a row make the scale grow. At least 1.
   int growth_interval = 2000;
+  // Of these, those that came before: of a run that goes on where it was
+  // stopped, what finite_steps() was, as initial_scale what scale() was.
+  int finite_steps = 0;
 };
 
 // Looks for the largest loss scale with which gradients do not overflow: as
@@ -38,6 +41,8 @@ class LossScaler {
 
   // What the loss is multiplied by: the context's loss scale.
   double scale() const { return context_->loss_scale(); }
+  // Since the scale changed last.
+  int finite_steps() const { return finite_steps_; }
 
   // Ends a step with gradients of this norm, which is the same on every rank:
   // false where it is not finite, so that the step is to be skipped. Then the
@@ -49,11 +54,13 @@ class LossScaler {
 
  private:
   LossScaler(Context& context, const LossScalerOptions& options)
-      : context_(&context), options_(options) {}
+      : context_(&context),
+        options_(options),
+        finite_steps_(options.finite_steps) {}
 
   Context* context_;
   LossScalerOptions options_;
-  int finite_steps_ = 0;  // since the scale changed last
+  int finite_steps_;
 };
 
 }  // namespace tessera

@@ -306,6 +306,9 @@ std::vector<double> ScalesAfter(const std::string& steps,
       TESSERA_RETURN_IF_ERROR(norm.Compute());
       TESSERA_ASSIGN_OR_RETURN(const bool is_finite, scaler.Update(norm));
       EXPECT_EQ(is_finite, step == '.');
+      if (!is_finite) {
+        EXPECT_EQ(scaler.finite_steps(), 0);
+      }
       scales.push_back(scaler.scale());
       TESSERA_RETURN_IF_ERROR(context->ZeroGradients(ZeroGrad::kFill));
     }
@@ -323,6 +326,16 @@ TEST(LossScalerTest, GrowsAfterFiniteStepsInARowAndBacksOff) {
                                    .backoff_factor = 0.125,
                                    .growth_interval = 1}),
               ElementsAre(4, 16, 2, 0.25));
+}
+
+TEST(LossScalerTest, GoesOnWhereItWasStopped) {
+  const LossScalerOptions whole = {.initial_scale = 16, .growth_interval = 3};
+  const std::vector<double> scales = ScalesAfter("..x.....", whole);
+  LossScalerOptions rest = whole;
+  rest.initial_scale = scales[4];
+  rest.finite_steps = 2;
+  EXPECT_THAT(ScalesAfter("...", rest),
+              ElementsAre(scales[5], scales[6], scales[7]));
 }
 
 TEST(LossScalerTest, StaysInRange) {
@@ -352,6 +365,9 @@ TEST(LossScalerTest, RejectsOptionsOutOfRange) {
     EXPECT_THAT(create({.backoff_factor = 1}), StatusIs(kInvalid));
     EXPECT_THAT(create({.growth_interval = 0}),
                 StatusIs(kInvalid, HasSubstr("growth_interval is 0")));
+    EXPECT_THAT(create({.growth_interval = 3, .finite_steps = 3}),
+                StatusIs(kInvalid, HasSubstr("finite_steps is 3, want")));
+    EXPECT_THAT(create({.finite_steps = -1}), StatusIs(kInvalid));
     EXPECT_EQ(training.context().loss_scale(), 1);
     EXPECT_OK(create({}));
     EXPECT_EQ(training.context().loss_scale(), 65536);

@@ -92,6 +92,7 @@ class WholeParameters {
   // WholeTensorLayouts.
   static absl::StatusOr<WholeParameters> Create(Context& context,
                                                 WholeParameterOptions options);
+
   // In Context::StepTogether, with what that gives: calls `update` on the owner
   // of each chosen parameter in `shards`, to enqueue on the stream what changes
   // the weight and the state.

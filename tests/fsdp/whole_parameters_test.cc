@@ -109,7 +109,6 @@ class TwoUnits {
   static constexpr char kMesh[] = "dp_outer=2,dp_inner=2,tp=2";
   static constexpr int kMatrix = 0;
   static constexpr int kNorm = 1;
-  static constexpr int kFrozen = 2;
 
   TwoUnits(LocalRank& rank, absl::string_view strategy) : rank_(rank) {
     FsdpOptions options;
@@ -150,7 +149,7 @@ class TwoUnits {
     return context_->status();
   }
 
-  // Takes the matrices whole, and leaves the rest.
+  // Takes the matrices whole, and would take frozen ones, and leaves the rest.
   absl::StatusOr<WholeParameters> Whole(int64_t state_elements = 0) {
     WholeParameterOptions options;
     options.chooses = [](const Unit&, ParameterId p) { return p != kNorm; };

@@ -44,7 +44,8 @@ namespace tessera {
 // ERRORS: InvalidArgument for shapes, dtypes, dims or splits that do not fit,
 // at once and without taking part; FailedPrecondition, on every rank, where
 // ranks disagree on the operation, naming operation, sequence number, ranks
-// and difference; DeadlineExceeded where a rank stays away past the timeout;
+// and difference, or, on the local backend, wait for each other in a circle,
+// which it names; DeadlineExceeded where a rank stays away past the timeout;
 // Aborted where the group was aborted, with the reason. The last three come
 // from the stream where it is not inline. After one of them the communicator
 // is aborted: every later call returns Aborted at once.

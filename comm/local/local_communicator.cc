@@ -18,7 +18,9 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalRegistry> registry,
                              {this->members().begin(), this->members().end()},
                              this->members()[rank], name)),
       operations_(std::make_shared<OperationPool>(
-          group_, rank, this->members()[rank], stream)) {}
+          group_, rank, this->members()[rank], stream)) {
+  group_->SetStream(rank, stream);
+}
 
 absl::StatusOr<std::vector<std::string>> LocalCommunicator::HostAllGather(
     absl::string_view value) {

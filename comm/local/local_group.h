@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/local/wait_graph.h"
 #include "tessera/comm/operation_pool.h"
 
 namespace tessera::internal {
@@ -23,20 +25,26 @@ namespace tessera::internal {
 //    on nothing stops it: it ends well on every member, and none returns while
 //    another may still use its memory.
 // 2. All that can fail (a disagreement, a timeout, an abort, a member that has
-//    left) fails before the start, while nobody uses a peer's memory. It fails
-//    the operation for all who came, and the group takes nothing more.
+//    left, waits in a circle) fails before the start, while nobody uses a
+//    peer's memory. It fails the operation for all who came, and the group
+//    takes nothing more.
 //
 // Thread-safe; each member makes one call of Run and one of HostAllGather at a
 // time.
-class LocalGroup final : public OperationGroup {
+class LocalGroup final : public OperationGroup,
+                         public std::enable_shared_from_this<LocalGroup> {
  public:
   // `members` are ranks of the world, in group order. `timeout` is how long a
-  // member waits for the others to come.
+  // member waits for the others to come. `waits` are those of the world.
   LocalGroup(int64_t id, std::string name, std::vector<int> members,
-             std::chrono::milliseconds timeout);
+             std::chrono::milliseconds timeout,
+             std::shared_ptr<WaitGraph> waits);
 
   // Tells the groups of one world apart.
   int64_t id() const { return id_; }
+
+  // The operations of this member come from `stream`.
+  void SetStream(int rank, const Stream& stream);
 
   // Blocks until the operation has ended everywhere.
   absl::Status Run(int rank, absl::Span<const Collective> calls) override;
@@ -51,6 +59,9 @@ class LocalGroup final : public OperationGroup {
   // this reason. No effect where it is not a member.
   void Leave(int world_rank, absl::string_view reason);
 
+  // Fails what has not started: ranks wait in a circle, which this describes.
+  void BreakCycle(absl::string_view description);
+
   // OK, or Aborted with the reason.
   absl::Status status() const;
 
@@ -58,9 +69,11 @@ class LocalGroup final : public OperationGroup {
   // Where members come together, round after round. All but `round` is guarded
   // by mutex_.
   struct Meeting {
-    explicit Meeting(size_t size) : here(size, false) {}
+    explicit Meeting(size_t size) : here(size, false), places(size) {}
 
-    std::vector<bool> here;  // by group rank: has come to this round
+    std::vector<bool> here;     // by group rank: has come to this round
+    std::vector<Place> places;  // by group rank: where a member comes from
+    bool is_watched = false;    // some wait of this round is in the graph
     int num_here = 0;
     std::atomic<int64_t> round = 0;  // rounds that are complete
     absl::string_view what;  // the operation, as the last to come named it
@@ -95,8 +108,16 @@ class LocalGroup final : public OperationGroup {
     return meeting.num_here == size();
   }
   void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Await(Meeting& meeting, int64_t round)
+  absl::Status Await(Meeting& meeting, int64_t round, int rank)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until `time` at most. True once the round is complete, or the group
+  // has failed.
+  bool AwaitUntil(Meeting& meeting, int64_t round,
+                  CondVar::Clock::time_point time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the wait of this member into the graph, or takes all of them out.
+  void Watch(Meeting& meeting, int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unwatch(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Arrives at the next operation and returns its round. The last member to
   // come starts it.
@@ -132,6 +153,7 @@ class LocalGroup final : public OperationGroup {
   const std::string name_;
   const std::vector<int> members_;
   const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<WaitGraph> waits_;
 
   mutable Mutex mutex_;
   // A round is complete, an operation has ended, or the group has failed.

@@ -28,7 +28,7 @@ std::shared_ptr<LocalGroup> LocalRegistry::Join(int64_t parent,
 std::shared_ptr<LocalGroup> LocalRegistry::MakeGroup(
     const std::vector<int>& members, absl::string_view name) {
   auto group = std::make_shared<LocalGroup>(next_id_++, std::string(name),
-                                            members, timeout_);
+                                            members, timeout_, waits_);
   for (const auto& [rank, reason] : departures_) group->Leave(rank, reason);
   std::erase_if(groups_, [](const auto& other) { return other.expired(); });
   groups_.push_back(group);

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/local/local_group.h"
+#include "tessera/comm/local/wait_graph.h"
 
 namespace tessera::internal {
 
@@ -46,6 +47,7 @@ class LocalRegistry {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<WaitGraph> waits_ = std::make_shared<WaitGraph>();
   Mutex mutex_;
   int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
   // Oldest first. A member joins them in this order.

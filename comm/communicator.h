@@ -66,8 +66,8 @@ class Communicator {
   // What the group is called in errors and counters: its mesh axes, or "world".
   const std::string& name() const { return name_; }
   Stream& stream() const { return stream_; }
-  // Where this rank's collectives are counted. Groups made from this one share
-  // it.
+  // Where this rank's collectives are counted, and the last ones kept. Groups
+  // made from this one share it.
   const std::shared_ptr<CommLog>& log() const { return log_; }
 
   // recv = op over all ranks' send. Same shape and dtype everywhere.
@@ -149,6 +149,9 @@ class Communicator {
   // `members` are indices in this group.
   Subset SubsetOf(absl::Span<const int> members) const;
 
+  // What a backend says about the sequence numbers that it was given.
+  const std::shared_ptr<CommProgress>& progress() const { return progress_; }
+
  private:
   void Record(const Collective& call, int64_t sequence);
 
@@ -167,6 +170,8 @@ class Communicator {
   const std::string name_;
   Stream& stream_;
   const std::shared_ptr<CommLog> log_;
+  const std::shared_ptr<CommProgress> progress_ =
+      std::make_shared<CommProgress>();
   CollectiveRecord record_;  // of the last call; used again for its name
   int64_t sequence_ = 0;
 };

@@ -17,8 +17,9 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalRegistry> registry,
       group_(registry_->Join(parent,
                              {this->members().begin(), this->members().end()},
                              this->members()[rank], name)),
-      operations_(std::make_shared<OperationPool>(
-          group_, rank, this->members()[rank], stream)) {
+      operations_(std::make_shared<OperationPool>(group_, rank,
+                                                  this->members()[rank], stream,
+                                                  this->log(), progress())) {
   group_->SetStream(rank, stream);
 }
 
@@ -35,7 +36,6 @@ void LocalCommunicator::Abort(const absl::Status& reason) {
 
 absl::Status LocalCommunicator::Enqueue(absl::Span<const Collective> calls,
                                         int64_t sequence) {
-  TESSERA_RETURN_IF_ERROR(group_->status());
   return operations_->Launch(calls, sequence, name());
 }
 

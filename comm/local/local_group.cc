@@ -173,9 +173,7 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
     Place here;
     {
       MutexLock lock(mutex_);
-      if (AwaitUntil(meeting, round, std::min(look, deadline))) {
-        return meeting.round > round ? absl::OkStatus() : failure_;
-      }
+      if (AwaitUntil(meeting, round, std::min(look, deadline))) break;
       if (look >= deadline) {
         return Fail(absl::StatusCode::kDeadlineExceeded,
                     absl::StrCat(Missing(meeting), " did not come to ",
@@ -185,10 +183,12 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
       if (look == begin + kLookEvery) Watch(meeting, rank);
       here = meeting.places[rank];
     }
-    const std::vector<LocalWait> cycle = waits_->FindCycle(here);
-    const std::string description = DescribeCycle(cycle);
-    for (const LocalWait& wait : cycle) wait.group->BreakCycle(description);
+    waits_->BreakCycle(here);
   }
+  if (meeting.round > round) return absl::OkStatus();
+  waits_->AwaitBreak();
+  MutexLock lock(mutex_);
+  return failure_;
 }
 
 bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
@@ -263,7 +263,7 @@ absl::Status LocalGroup::Fail(absl::StatusCode code,
   return failure_;
 }
 
-absl::Status LocalGroup::status() const {
+absl::Status LocalGroup::status() {
   MutexLock lock(mutex_);
   return StatusLocked();
 }

@@ -63,7 +63,7 @@ class LocalGroup final : public OperationGroup,
   void BreakCycle(absl::string_view description);
 
   // OK, or Aborted with the reason.
-  absl::Status status() const;
+  absl::Status status() override;
 
  private:
   // Where members come together, round after round. All but `round` is guarded

@@ -5,8 +5,24 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "tessera/comm/local/local_group.h"
 
 namespace tessera::internal {
+namespace {
+
+// "rank 0 waits in all_reduce, operation 3 of 'dp', for rank 1; rank 1 waits in
+// ..."
+std::string DescribeCycle(absl::Span<const LocalWait> cycle) {
+  std::string text;
+  for (size_t i = 0; i < cycle.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : "; ", "rank ", cycle[i].who.rank,
+                    " waits in ", cycle[i].where, ", for rank ",
+                    cycle[(i + 1) % cycle.size()].who.rank);
+  }
+  return text;
+}
+
+}  // namespace
 
 void WaitGraph::Add(LocalWait wait) {
   MutexLock lock(mutex_);
@@ -22,6 +38,13 @@ void WaitGraph::RemoveAll(const void* meeting) {
   removed.assign(std::make_move_iterator(kept),
                  std::make_move_iterator(waits_.end()));
   waits_.erase(kept, waits_.end());
+}
+
+void WaitGraph::BreakCycle(const Place& place) {
+  MutexLock lock(breaking_);
+  const std::vector<LocalWait> cycle = FindCycle(place);
+  const std::string description = DescribeCycle(cycle);
+  for (const LocalWait& wait : cycle) wait.group->BreakCycle(description);
 }
 
 std::vector<LocalWait> WaitGraph::FindCycle(const Place& place) const {
@@ -67,16 +90,6 @@ bool WaitGraph::SearchAny(absl::Span<const Place> places, const Place& end,
     if (Search(place, end, seen, path)) return true;
   }
   return false;
-}
-
-std::string DescribeCycle(absl::Span<const LocalWait> cycle) {
-  std::string text;
-  for (size_t i = 0; i < cycle.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : "; ", "rank ", cycle[i].who.rank,
-                    " waits in ", cycle[i].where, ", for rank ",
-                    cycle[(i + 1) % cycle.size()].who.rank);
-  }
-  return text;
 }
 
 }  // namespace tessera::internal

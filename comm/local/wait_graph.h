@@ -46,11 +46,16 @@ class WaitGraph {
   // The waits at this meeting end.
   void RemoveAll(const void* meeting);
 
+  // Fails all groups of a circle through `place`, if there is one.
+  void BreakCycle(const Place& place);
+  // Returns once no circle is half broken: who sees that a group has failed,
+  // and fails others for it, gets and gives the error of the whole.
+  void AwaitBreak() { MutexLock lock(breaking_); }
+
+ private:
   // The waits of a circle through `place`, each for the next, from the lowest
   // rank on; empty where there is none.
   std::vector<LocalWait> FindCycle(const Place& place) const;
-
- private:
   // Continues `path`, which has led to `place`, to `end`. False if none of the
   // places that have not been `seen` leads there.
   bool Search(const Place& place, const Place& end, std::vector<Place>& seen,
@@ -61,13 +66,10 @@ class WaitGraph {
                  std::vector<const LocalWait*>& path) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  Mutex breaking_;  // comes before those of groups, mutex_ after them
   mutable Mutex mutex_;
   std::vector<LocalWait> waits_ ABSL_GUARDED_BY(mutex_);
 };
-
-// "rank 0 waits in all_reduce, operation 3 of 'dp', for rank 1, rank 1 waits in
-// ..."
-std::string DescribeCycle(absl::Span<const LocalWait> cycle);
 
 }  // namespace tessera::internal
 

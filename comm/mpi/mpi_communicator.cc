@@ -14,7 +14,8 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiGroup> group,
                    std::move(log)),
       group_(std::move(group)),
       operations_(std::make_shared<OperationPool>(
-          group_, rank(), this->members()[rank()], stream)) {}
+          group_, rank(), this->members()[rank()], stream, this->log(),
+          progress())) {}
 
 absl::StatusOr<std::vector<std::string>> MpiCommunicator::HostAllGather(
     absl::string_view value) {
@@ -29,7 +30,6 @@ void MpiCommunicator::Abort(const absl::Status& reason) {
 
 absl::Status MpiCommunicator::Enqueue(absl::Span<const Collective> calls,
                                       int64_t sequence) {
-  TESSERA_RETURN_IF_ERROR(group_->status());
   return operations_->Launch(calls, sequence, name());
 }
 

@@ -53,7 +53,7 @@ class MpiGroup final : public OperationGroup {
       absl::Span<const int> members, absl::string_view name);
 
   // OK, or Aborted with the reason.
-  absl::Status status();
+  absl::Status status() override;
 
  private:
   // What is being waited for, for errors.

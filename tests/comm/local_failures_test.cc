@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <latch>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tests/cpu_streams.h"
@@ -22,6 +24,7 @@ namespace tessera {
 namespace {
 
 using ::tessera::testing::IsOk;
+using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::Each;
@@ -546,6 +549,51 @@ TEST_P(LocalFailures, RankThatLeavesDoesNotDisturbWhatItTookPartIn) {
         },
         options()));
   }
+}
+
+// A rank stays away from the last of three collectives.
+TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/dump");
+  std::filesystem::create_directories(folder);
+  const LocalRunOptions with_timeout = options(milliseconds(100));
+  LocalWorld world(2, with_timeout.world);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      CpuDevice device(with_timeout.device);
+      const auto stream = device.NewStream("compute").value();
+      const auto log = std::make_shared<CommLog>(
+          CommLog::Options{.dump_folder = folder, .logger = {nullptr, {}}});
+      const auto comm = world.Join(rank, *stream, log).value();
+      Floats floats;
+      const TensorView view = floats.View("f32[8]");
+      EXPECT_OK(comm->AllReduce(ReduceOp::kSum, view, view));
+      EXPECT_OK(comm->Broadcast(view, 0));
+      EXPECT_OK(stream->Synchronize());
+      if (rank == 1) return;
+      (void)comm->AllReduce(ReduceOp::kMax, view, view);
+      EXPECT_THAT(stream->Synchronize(),
+                  StatusIs(absl::StatusCode::kDeadlineExceeded));
+    });
+  }
+  threads.clear();
+  EXPECT_THAT(
+      internal::ReadFile(folder + "/tessera-rank0.txt"),
+      IsOkAndHolds(
+          "The last collectives of rank 0, oldest first, when one of them "
+          "failed with\n"
+          "\n"
+          "DEADLINE_EXCEEDED: comm: rank 1 did not come to all_reduce, "
+          "operation 2 of 'world', within 100 ms\n"
+          "\n"
+          "state    communicator  sequence  collective  op   dtype  elements  "
+          "bytes received  ranks\n"
+          "done     world         0         all_reduce  sum  f32    8         "
+          "32              2\n"
+          "done     world         1         broadcast   -    f32    8         "
+          "0               2\n"
+          "started  world         2         all_reduce  max  f32    8         "
+          "32              2\n"));
 }
 
 TEST_P(LocalFailures, GroupMadeAfterAMemberLeftFails) {

@@ -1,6 +1,7 @@
 #ifndef TESSERA_COMM_COMMUNICATOR_H_
 #define TESSERA_COMM_COMMUNICATOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -131,6 +132,11 @@ class Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,
                                                       absl::string_view name,
                                                       Stream& stream);
+
+  // How long this rank waits for the others in an operation that begins from
+  // now on. At first that is what the options of the world say, of subgroups as
+  // well. Not collective. No effect on backends that do not wait.
+  virtual void SetTimeout(std::chrono::milliseconds /*timeout*/) {}
 
   // Makes every pending and later operation of the group, on every rank, fail
   // with Aborted and this reason. Not collective. No effect in a group of one.

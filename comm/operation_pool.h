@@ -33,6 +33,10 @@ class OperationGroup {
 
   // OK, or Aborted with the reason.
   virtual absl::Status status() = 0;
+
+  // The member with this rank has no communicator any more, nor anything on its
+  // way. Called by a destructor: does not wait.
+  virtual void Forget(int /*rank*/) {}
 };
 
 // An operation on its way through a stream. Where it is destroyed without
@@ -75,6 +79,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   OperationPool(std::shared_ptr<OperationGroup> group, int rank, int world_rank,
                 Stream& stream, std::shared_ptr<CommLog> log,
                 std::shared_ptr<CommProgress> progress);
+  ~OperationPool() { group_->Forget(rank_); }
 
   // Enqueues the group's next operation on the stream. Copies what the calls
   // borrow. `communicator` is the name of the group. One call at a time.

@@ -52,16 +52,19 @@ int LocalGroup::Parts::Take(int rank) {
 
 LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
                        std::chrono::milliseconds timeout,
-                       std::shared_ptr<WaitGraph> waits)
+                       std::shared_ptr<WaitGraph> waits,
+                       std::shared_ptr<LocalGroup> parent)
     : id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
-      timeout_(timeout),
       waits_(std::move(waits)),
+      parent_(std::move(parent)),
       operations_(members_.size()),
       gathers_(members_.size()),
       given_calls_(members_.size()),
       parts_(members_.size()),
+      entered_(members_.size(), false),
+      timeouts_(members_.size(), timeout),
       given_(members_.size()),
       departures_(members_.size()) {
   for (Meeting* meeting : {&operations_, &gathers_}) {
@@ -69,9 +72,20 @@ LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
   }
 }
 
-void LocalGroup::SetStream(int rank, const Stream& stream) {
+void LocalGroup::Enter(int rank, const Stream& stream) {
   MutexLock lock(mutex_);
+  entered_[rank] = true;
   operations_.places[rank].stream = stream.progress();
+}
+
+void LocalGroup::SetTimeout(int rank, std::chrono::milliseconds timeout) {
+  MutexLock lock(mutex_);
+  timeouts_[rank] = timeout;
+}
+
+std::chrono::milliseconds LocalGroup::TimeoutOf(int rank) const {
+  MutexLock lock(mutex_);
+  return timeouts_[rank];
 }
 
 absl::Status LocalGroup::Run(int rank, absl::Span<const Collective> calls) {
@@ -168,7 +182,8 @@ void LocalGroup::Complete(Meeting& meeting) {
 absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
   if (YieldUntilAbove(round, meeting.round)) return absl::OkStatus();
   const CondVar::Clock::time_point begin = CondVar::Clock::now();
-  const CondVar::Clock::time_point deadline = begin + timeout_;
+  const std::chrono::milliseconds timeout = TimeoutOf(rank);
+  const CondVar::Clock::time_point deadline = begin + timeout;
   for (auto look = begin + kLookEvery;; look += kLookEvery) {
     Place here;
     {
@@ -178,11 +193,12 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
         return Fail(absl::StatusCode::kDeadlineExceeded,
                     absl::StrCat(Missing(meeting), " did not come to ",
                                  meeting.what, ", ", Where(meeting),
-                                 ", within ", timeout_.count(), " ms"));
+                                 ", within ", timeout.count(), " ms"));
       }
       if (look == begin + kLookEvery) Watch(meeting, rank);
       here = meeting.places[rank];
     }
+    CheckParent(meeting);
     waits_->BreakCycle(here);
   }
   if (meeting.round > round) return absl::OkStatus();
@@ -198,6 +214,21 @@ bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
     if (!changed_.WaitUntil(mutex_, time)) return is_over();
   }
   return true;
+}
+
+void LocalGroup::CheckParent(const Meeting& meeting) {
+  if (parent_ == nullptr) return;
+  const absl::Status parent = parent_->status();
+  if (parent.ok()) return;
+  MutexLock lock(mutex_);
+  for (int i = 0; i < size(); ++i) {
+    if (meeting.here[i] || entered_[i]) continue;
+    // Every status this can come from is worded by Fail.
+    (void)Fail(
+        absl::StatusCode::kAborted,
+        absl::StrCat("rank ", members_[i], " cannot join '", name_,
+                     "': ", absl::StripPrefix(parent.message(), "comm: ")));
+  }
 }
 
 void LocalGroup::Watch(Meeting& meeting, int rank) {
@@ -234,8 +265,16 @@ void LocalGroup::Abort(absl::string_view reason) {
 void LocalGroup::Leave(int world_rank, absl::string_view reason) {
   const auto member = std::find(members_.begin(), members_.end(), world_rank);
   if (member == members_.end()) return;
+  LeaveAs(static_cast<int>(member - members_.begin()), reason);
+}
+
+void LocalGroup::Forget(int rank) {
+  LeaveAs(rank, "it has destroyed its communicator");
+}
+
+void LocalGroup::LeaveAs(int rank, absl::string_view reason) {
   MutexLock lock(mutex_);
-  departures_[member - members_.begin()] = std::string(reason);
+  if (departures_[rank].empty()) departures_[rank] = std::string(reason);
   for (Meeting* meeting : {&operations_, &gathers_}) {
     if (meeting->num_here > 0) (void)CheckNobodyLeft(*meeting);
   }

@@ -35,16 +35,21 @@ class LocalGroup final : public OperationGroup,
                          public std::enable_shared_from_this<LocalGroup> {
  public:
   // `members` are ranks of the world, in group order. `timeout` is how long a
-  // member waits for the others to come. `waits` are those of the world.
+  // member waits for the others to come at first. `waits` are those of the
+  // world. `parent` is the group that it is made from, or null.
   LocalGroup(int64_t id, std::string name, std::vector<int> members,
              std::chrono::milliseconds timeout,
-             std::shared_ptr<WaitGraph> waits);
+             std::shared_ptr<WaitGraph> waits,
+             std::shared_ptr<LocalGroup> parent);
 
   // Tells the groups of one world apart.
   int64_t id() const { return id_; }
 
-  // The operations of this member come from `stream`.
-  void SetStream(int rank, const Stream& stream);
+  // This member has a communicator, whose operations come from `stream`.
+  void Enter(int rank, const Stream& stream);
+
+  // How long this member waits for the others from now on.
+  void SetTimeout(int rank, std::chrono::milliseconds timeout);
 
   // Blocks until the operation has ended everywhere.
   absl::Status Run(int rank, absl::Span<const Collective> calls) override;
@@ -58,6 +63,8 @@ class LocalGroup final : public OperationGroup,
   // The member with this rank of the world comes to no operation any more, for
   // this reason. No effect where it is not a member.
   void Leave(int world_rank, absl::string_view reason);
+  // The same of the member with this rank in the group.
+  void Forget(int rank) override;
 
   // Fails what has not started: ranks wait in a circle, which this describes.
   void BreakCycle(absl::string_view description);
@@ -107,6 +114,8 @@ class LocalGroup final : public OperationGroup,
   bool AllHere(const Meeting& meeting) const {
     return meeting.num_here == size();
   }
+  std::chrono::milliseconds TimeoutOf(int rank) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Await(Meeting& meeting, int64_t round, int rank)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -115,6 +124,9 @@ class LocalGroup final : public OperationGroup,
   bool AwaitUntil(Meeting& meeting, int64_t round,
                   CondVar::Clock::time_point time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails if a member is missing that has no communicator, and gets none any
+  // more because the parent has failed.
+  void CheckParent(const Meeting& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
   // Puts the wait of this member into the graph, or takes all of them out.
   void Watch(Meeting& meeting, int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unwatch(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -135,6 +147,7 @@ class LocalGroup final : public OperationGroup,
   // Returns once the operation of `round`, which has started, has ended.
   void AwaitEnd(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  void LeaveAs(int rank, absl::string_view reason) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails if a member has left that is not here.
   absl::Status CheckNobodyLeft(const Meeting& meeting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -152,8 +165,8 @@ class LocalGroup final : public OperationGroup,
   const int64_t id_;
   const std::string name_;
   const std::vector<int> members_;
-  const std::chrono::milliseconds timeout_;
   const std::shared_ptr<WaitGraph> waits_;
+  const std::shared_ptr<LocalGroup> parent_;
 
   mutable Mutex mutex_;
   // A round is complete, an operation has ended, or the group has failed.
@@ -166,6 +179,10 @@ class LocalGroup final : public OperationGroup,
   std::vector<const Collective*> calls_;
   Parts parts_;
   std::atomic<int64_t> ended_ = 0;  // operations that have ended
+  // By group rank: whether the member has a communicator, or had one.
+  std::vector<bool> entered_ ABSL_GUARDED_BY(mutex_);
+  // By group rank.
+  std::vector<std::chrono::milliseconds> timeouts_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);
   // By group rank: why the member has left; "" where it has not.

@@ -25,9 +25,8 @@ class LocalRegistry {
 
   // The group of `members`, ranks of the world in group order, as `rank` sees
   // it: each member's n-th call for one parent and list joins the n-th group
-  // of these. Does not wait. `parent` is the id of a group, or kNoParent.
-  static constexpr int64_t kNoParent = -1;
-  std::shared_ptr<LocalGroup> Join(int64_t parent,
+  // of these. Does not wait. `parent` is null for groups that have none.
+  std::shared_ptr<LocalGroup> Join(const std::shared_ptr<LocalGroup>& parent,
                                    const std::vector<int>& members, int rank,
                                    absl::string_view name);
 
@@ -40,9 +39,12 @@ class LocalRegistry {
     std::shared_ptr<LocalGroup> group;
     std::vector<int> joined;
   };
-  using Key = std::pair<int64_t, std::vector<int>>;  // parent, members
+  // The parent's id, or kNoParent; the members.
+  static constexpr int64_t kNoParent = -1;
+  using Key = std::pair<int64_t, std::vector<int>>;
 
-  std::shared_ptr<LocalGroup> MakeGroup(const std::vector<int>& members,
+  std::shared_ptr<LocalGroup> MakeGroup(std::shared_ptr<LocalGroup> parent,
+                                        const std::vector<int>& members,
                                         absl::string_view name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

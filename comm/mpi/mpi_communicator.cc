@@ -22,6 +22,10 @@ absl::StatusOr<std::vector<std::string>> MpiCommunicator::HostAllGather(
   return group_->HostAllGather(value);
 }
 
+void MpiCommunicator::SetTimeout(std::chrono::milliseconds timeout) {
+  group_->SetTimeout(timeout);
+}
+
 void MpiCommunicator::Abort(const absl::Status& reason) {
   if (size() == 1) return;
   group_->Abort(

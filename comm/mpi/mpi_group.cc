@@ -71,7 +71,8 @@ MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, int64_t id,
       id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
-      rank_(rank) {}
+      rank_(rank),
+      timeout_(transport_->options().timeout) {}
 
 absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
   TESSERA_RETURN_IF_ERROR(status());
@@ -201,7 +202,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     TESSERA_RETURN_IF_ERROR(
         batch.Send(members_[members[i]], Tag(channel), own));
   }
-  for (Patience patience(transport_->options().timeout);;) {
+  for (Patience patience(timeout_);;) {
     for (auto i = awaited.begin(); i != awaited.end();) {
       TESSERA_ASSIGN_OR_RETURN(
           const bool there,
@@ -230,7 +231,7 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
   for (const Message& m : sends) {
     TESSERA_RETURN_IF_ERROR(batch.Send(members_[m.peer], tag, m.data, m.bytes));
   }
-  for (Patience patience(transport_->options().timeout);;) {
+  for (Patience patience(timeout_);;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done) return absl::OkStatus();
     TESSERA_RETURN_IF_ERROR(LookForFailure());
@@ -249,11 +250,10 @@ absl::Status MpiGroup::TimeoutOf(std::vector<int> missing,
                                  const Moment& moment) const {
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  return absl::DeadlineExceededError(
-      absl::StrCat("comm: ", missing.size() == 1 ? "rank " : "ranks ",
-                   absl::StrJoin(missing, ","), " did not come to ",
-                   moment.what, ", ", Where(moment), ", within ",
-                   transport_->options().timeout.count(), " ms"));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "comm: ", missing.size() == 1 ? "rank " : "ranks ",
+      absl::StrJoin(missing, ","), " did not come to ", moment.what, ", ",
+      Where(moment), ", within ", timeout_.load().count(), " ms"));
 }
 
 absl::Status MpiGroup::Fail(const absl::Status& failure) {

@@ -1,6 +1,8 @@
 #ifndef TESSERA_COMM_MPI_MPI_GROUP_H_
 #define TESSERA_COMM_MPI_MPI_GROUP_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,6 +40,10 @@ class MpiGroup final : public OperationGroup {
   const std::vector<int>& members() const { return members_; }
   int rank() const { return rank_; }
   const std::shared_ptr<MpiTransport>& transport() const { return transport_; }
+
+  // How long this process waits for the others from now on; at first what the
+  // options say.
+  void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   // Returns once this rank has what it is to have, and its memory is free.
   absl::Status Run(int rank, absl::Span<const Collective> calls) override;
@@ -102,6 +108,7 @@ class MpiGroup final : public OperationGroup {
   const std::string name_;
   const std::vector<int> members_;
   const int rank_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   int64_t num_operations_ = 0;  // that have come to Run
   int64_t num_host_calls_ = 0;
   std::vector<char> scratch_;  // of the operation

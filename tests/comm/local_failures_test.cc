@@ -273,6 +273,34 @@ TEST_P(LocalFailures, TimeoutNamesWhoDidNotCome) {
   }
 }
 
+// Rank 0 alone is in a hurry, and only in this group.
+TEST_P(LocalFailures, TimeoutIsSetForOneCommunicatorOfOneRank) {
+  std::latch others(2);
+  const std::vector<absl::Status> results =
+      Results(3, [&](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1, 2}, "tp", rank.stream));
+        if (rank.rank == 0) dp.SetTimeout(milliseconds(50));
+        if (rank.rank == 2) std::this_thread::sleep_for(milliseconds(300));
+        absl::Status status = tp->Barrier();
+        status.Update(rank.stream.Synchronize());
+        EXPECT_OK(status);
+        if (rank.rank == 2) {
+          others.wait();
+          return absl::OkStatus();
+        }
+        status.Update(dp.Barrier());
+        status.Update(rank.stream.Synchronize());
+        others.count_down();
+        return status;
+      });
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                   HasSubstr("rank 2 did not come to barrier, "
+                                             "operation 0 of 'dp', within 50 "
+                                             "ms")));
+}
+
 TEST_P(LocalFailures, GroupsInCrossedOrderAreFoundAndNamed) {
   const std::vector<absl::Status> results =
       Results(2, [](LocalRank& rank) -> absl::Status {
@@ -529,7 +557,7 @@ TEST_P(LocalFailures, RankThatHasLeftIsNotWaitedFor) {
     EXPECT_THAT(results[rank],
                 StatusIs(absl::StatusCode::kAborted,
                          "comm: rank 1 has left before barrier, operation 1 "
-                         "of 'dp': its program has ended"));
+                         "of 'dp': it has destroyed its communicator"));
   }
 }
 
@@ -557,6 +585,7 @@ TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
   std::filesystem::create_directories(folder);
   const LocalRunOptions with_timeout = options(milliseconds(100));
   LocalWorld world(2, with_timeout.world);
+  std::latch failed(1);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
@@ -570,10 +599,11 @@ TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
       EXPECT_OK(comm->AllReduce(ReduceOp::kSum, view, view));
       EXPECT_OK(comm->Broadcast(view, 0));
       EXPECT_OK(stream->Synchronize());
-      if (rank == 1) return;
+      if (rank == 1) return failed.wait();
       (void)comm->AllReduce(ReduceOp::kMax, view, view);
       EXPECT_THAT(stream->Synchronize(),
                   StatusIs(absl::StatusCode::kDeadlineExceeded));
+      failed.count_down();
     });
   }
   threads.clear();
@@ -594,6 +624,40 @@ TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
           "0               2\n"
           "started  world         2         all_reduce  max  f32    8         "
           "32              2\n"));
+}
+
+// Rank 1 finds the parent aborted before it can join the new group.
+TEST_P(LocalFailures, GroupThatAMemberCannotJoinFails) {
+  std::latch joined(1);
+  std::latch aborted(1);
+  std::latch failed(1);
+  const std::vector<absl::Status> results =
+      Results(2, [&](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        if (rank.rank == 1) {
+          joined.wait();
+          dp.Abort(absl::CancelledError("enough"));
+          aborted.count_down();
+          const absl::Status status =
+              dp.Subgroup({0, 1}, "tp", rank.stream).status();
+          failed.wait();
+          return status;
+        }
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1}, "tp", rank.stream));
+        joined.count_down();
+        aborted.wait();
+        absl::Status status = tp->Barrier();
+        status.Update(rank.stream.Synchronize());
+        failed.count_down();
+        return status;
+      });
+  EXPECT_THAT(results[1],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("enough")));
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kAborted,
+                       "comm: rank 1 cannot join 'tp': 'dp' is aborted: by "
+                       "rank 1: CANCELLED: enough"));
 }
 
 TEST_P(LocalFailures, GroupMadeAfterAMemberLeftFails) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -22,6 +23,63 @@ namespace {
 // Reports are cut to what MPI sends at once, whether or not the receiver looks.
 constexpr size_t kMaxReportBytes = 1024;
 
+// What goes to one peer where ranks meet: a head, and the first messages to it
+// as long as all of them are short. Both ends know how long they are, so the
+// receiver finds the same ones in it.
+constexpr int64_t kMaxLetterBytes = 64 << 10;
+
+class Letter {
+ public:
+  explicit Letter(absl::string_view head) {
+    const auto head_bytes = static_cast<int64_t>(head.size());
+    text_.append(reinterpret_cast<const char*>(&head_bytes),
+                 sizeof(head_bytes));
+    text_.append(head.data(), head.size());
+  }
+  // False where it does not fit, nor anything from then on.
+  bool Add(const Message& m) {
+    left_ -= m.bytes;
+    if (left_ < 0) return false;
+    text_.append(static_cast<const char*>(m.data), m.bytes);
+    return true;
+  }
+  std::shared_ptr<const std::string> Take() {
+    return std::make_shared<const std::string>(std::move(text_));
+  }
+
+ private:
+  std::string text_;
+  int64_t left_ = kMaxLetterBytes;
+};
+
+// LIFETIME: borrows the text.
+class OpenedLetter {
+ public:
+  explicit OpenedLetter(absl::string_view text) {
+    int64_t head_bytes = 0;
+    if (text.size() < sizeof(head_bytes)) return;
+    std::memcpy(&head_bytes, text.data(), sizeof(head_bytes));
+    text.remove_prefix(sizeof(head_bytes));
+    head_ = text.substr(0, head_bytes);
+    rest_ = text.substr(head_.size());
+  }
+  absl::string_view head() const { return head_; }
+  // The next message to m.data. False where it comes by itself.
+  bool Take(const Message& m) {
+    left_ -= m.bytes;
+    if (left_ < 0) return false;
+    const size_t bytes = std::min<size_t>(m.bytes, rest_.size());
+    std::memcpy(m.data, rest_.data(), bytes);
+    rest_.remove_prefix(bytes);
+    return true;
+  }
+
+ private:
+  absl::string_view head_;
+  absl::string_view rest_;
+  int64_t left_ = kMaxLetterBytes;
+};
+
 // What one wait for others takes: turns at MPI, with the core left to others in
 // between, and short sleeps after many.
 class Patience {
@@ -29,6 +87,8 @@ class Patience {
   explicit Patience(std::chrono::milliseconds timeout)
       : deadline_(Clock::now() + timeout) {}
 
+  // Whether this is a turn at rare things: one in many.
+  bool IsRareTurn() const { return turns_ % kRare == kRare - 1; }
   // False once the time is over.
   bool TakeTurn() {
     if (++turns_ <= kYields) {
@@ -42,6 +102,7 @@ class Patience {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int kYields = 1000;
+  static constexpr int kRare = 16;
   static constexpr std::chrono::microseconds kSleep{50};
 
   const Clock::time_point deadline_;
@@ -83,46 +144,79 @@ absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
 
 absl::Status MpiGroup::RunCalls(absl::Span<const Collective> calls,
                                 const Moment& moment) {
-  TESSERA_RETURN_IF_ERROR(Meet(calls, moment));
+  bool has_met = !MustMeet(calls);
   const auto move = [&](absl::Span<const Message> sends,
                         absl::Span<const Message> recvs) {
-    return Move(sends, recvs, moment);
+    if (has_met) return Move(sends, recvs, moment);
+    has_met = true;
+    return MeetAndMove(calls, sends, recvs, moment);
   };
   for (const Collective& call : calls) {
     TESSERA_RETURN_IF_ERROR(RunCall(call, rank_, size(), move, scratch_));
   }
-  return absl::OkStatus();
+  return has_met ? absl::OkStatus() : move({}, {});
 }
 
-absl::Status MpiGroup::Meet(absl::Span<const Collective> calls,
-                            const Moment& moment) {
-  const bool check = transport_->options().check;
-  const bool barrier =
-      std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
-        return call.kind == CollectiveKind::kBarrier;
-      });
-  if (!check && !barrier) return absl::OkStatus();
-  std::vector<int> all(size());
-  std::iota(all.begin(), all.end(), 0);
+bool MpiGroup::MustMeet(absl::Span<const Collective> calls) const {
+  return transport_->options().check ||
+         std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+           return call.kind == CollectiveKind::kBarrier;
+         });
+}
+
+absl::Status MpiGroup::MeetAndMove(absl::Span<const Collective> calls,
+                                   absl::Span<const Message> sends,
+                                   absl::Span<const Message> recvs,
+                                   const Moment& moment) {
+  const std::string own =
+      transport_->options().check ? EncodeCalls(calls, size()) : "";
+  std::vector<Letter> letters(size(), Letter(own));
+  std::vector<Message> later_sends;
+  for (const Message& m : sends) {
+    if (!letters[m.peer].Add(m)) later_sends.push_back(m);
+  }
   TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> given,
-      Exchange(all, MpiChannel::kMeeting,
-               check ? EncodeCalls(calls, size()) : "", moment));
+      std::vector<std::string> given,
+      TryToExchange(
+          Everyone(), MpiChannel::kMeeting,
+          [&](int i) { return letters[i].Take(); }, moment));
+
+  std::vector<OpenedLetter> opened;
+  std::vector<absl::string_view> given_calls;
+  for (int i = 0; i < size(); ++i) {
+    opened.emplace_back(given[i]);
+    given_calls.push_back(i == rank_ ? absl::string_view(own)
+                                     : opened.back().head());
+  }
+  TESSERA_RETURN_IF_ERROR(Compare(calls, given_calls, moment));
+  std::vector<Message> later_recvs;
+  for (const Message& m : recvs) {
+    if (!opened[m.peer].Take(m)) later_recvs.push_back(m);
+  }
+  if (later_sends.empty() && later_recvs.empty()) return absl::OkStatus();
+  return Move(later_sends, later_recvs, moment);
+}
+
+absl::Status MpiGroup::Compare(absl::Span<const Collective> calls,
+                               absl::Span<const absl::string_view> given,
+                               const Moment& moment) const {
   const bool same = std::all_of(
       given.begin(), given.end(),
-      [&](const std::string& bytes) { return bytes == given[rank_]; });
-  if (!check || (same && !MayDiffer(calls))) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const std::string difference, Compare(given));
+      [&](absl::string_view bytes) { return bytes == given[rank_]; });
+  if (same && !(transport_->options().check && MayDiffer(calls))) {
+    return absl::OkStatus();
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string difference, FindDifference(given));
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "comm: ranks disagree at ", Where(moment), ": ", difference));
 }
 
-absl::StatusOr<std::string> MpiGroup::Compare(
-    absl::Span<const std::string> given) const {
+absl::StatusOr<std::string> MpiGroup::FindDifference(
+    absl::Span<const absl::string_view> given) const {
   std::deque<DecodedCalls> decoded;
   std::vector<absl::Span<const Collective>> launches;
-  for (const std::string& bytes : given) {
+  for (absl::string_view bytes : given) {
     TESSERA_RETURN_IF_ERROR(decoded.emplace_back().Decode(bytes));
     launches.push_back(decoded.back().calls());
   }
@@ -139,9 +233,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::HostAllGather(
         absl::StrCat("comm: host_all_gather of '", name_, "': ", value.size(),
                      " bytes are more than one message"));
   }
-  std::vector<int> all(size());
-  std::iota(all.begin(), all.end(), 0);
-  return Exchange(all, MpiChannel::kHost, value,
+  return Exchange(Everyone(), MpiChannel::kHost, value,
                   {"host_all_gather", num_host_calls_++});
 }
 
@@ -180,27 +272,27 @@ absl::StatusOr<std::shared_ptr<MpiGroup>> MpiGroup::MakeGroup(
 absl::StatusOr<std::vector<std::string>> MpiGroup::Exchange(
     absl::Span<const int> members, MpiChannel channel, absl::string_view value,
     const Moment& moment) {
-  absl::StatusOr<std::vector<std::string>> given =
-      TryToExchange(members, channel, value, moment);
+  const auto shared = std::make_shared<const std::string>(value);
+  absl::StatusOr<std::vector<std::string>> given = TryToExchange(
+      members, channel, [&](int) { return shared; }, moment);
   if (!given.ok()) return Fail(given.status());
   return given;
 }
 
 absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
-    absl::Span<const int> members, MpiChannel channel, absl::string_view value,
+    absl::Span<const int> members, MpiChannel channel, ValueFor value_for,
     const Moment& moment) {
-  const auto own = std::make_shared<const std::string>(value);
   std::vector<std::string> given(members.size());
   std::vector<int> awaited;  // indices in `members`
   MpiBatch batch(*transport_);
   for (int i = 0; i < static_cast<int>(members.size()); ++i) {
     if (members[i] == rank_) {
-      given[i] = *own;
+      given[i] = *value_for(i);
       continue;
     }
     awaited.push_back(i);
     TESSERA_RETURN_IF_ERROR(
-        batch.Send(members_[members[i]], Tag(channel), own));
+        batch.Send(members_[members[i]], Tag(channel), value_for(i)));
   }
   for (Patience patience(timeout_);;) {
     for (auto i = awaited.begin(); i != awaited.end();) {
@@ -211,7 +303,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     }
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done && awaited.empty()) return given;
-    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.IsRareTurn()) TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
     std::vector<int> missing = batch.Unfinished();
     for (int i : awaited) missing.push_back(members_[members[i]]);
@@ -234,7 +326,7 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
   for (Patience patience(timeout_);;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done) return absl::OkStatus();
-    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.IsRareTurn()) TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
     return TimeoutOf(batch.Unfinished(), moment);
   }
@@ -297,6 +389,12 @@ absl::Status MpiGroup::status() {
   return absl::AbortedError(absl::StrCat(
       "comm: '", name_,
       "' is aborted: ", absl::StripPrefix(failure.message(), "comm: ")));
+}
+
+std::vector<int> MpiGroup::Everyone() const {
+  std::vector<int> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::string MpiGroup::Where(const Moment& moment) const {

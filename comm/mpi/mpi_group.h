@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -80,14 +81,27 @@ class MpiGroup final : public OperationGroup {
       absl::string_view value, const Moment& moment);
   absl::Status RunCalls(absl::Span<const Collective> calls,
                         const Moment& moment);
+  // What each of `members` gives this one; `value_for` is what it is given, by
+  // index in `members`.
+  using ValueFor = absl::FunctionRef<std::shared_ptr<const std::string>(int)>;
   absl::StatusOr<std::vector<std::string>> TryToExchange(
-      absl::Span<const int> members, MpiChannel channel,
-      absl::string_view value, const Moment& moment);
-  // Meets the others and compares the calls.
-  absl::Status Meet(absl::Span<const Collective> calls, const Moment& moment);
-  // What the members disagree on, or "". `given` is from EncodeCalls.
-  absl::StatusOr<std::string> Compare(
-      absl::Span<const std::string> given) const;
+      absl::Span<const int> members, MpiChannel channel, ValueFor value_for,
+      const Moment& moment);
+  // Whether ranks meet before they move anything for these calls.
+  bool MustMeet(absl::Span<const Collective> calls) const;
+  // Meets the others, compares the calls, and moves the first messages. Those
+  // that are short come with what is compared.
+  absl::Status MeetAndMove(absl::Span<const Collective> calls,
+                           absl::Span<const Message> sends,
+                           absl::Span<const Message> recvs,
+                           const Moment& moment);
+  // Fails where members disagree. `given` is from EncodeCalls, or empty.
+  absl::Status Compare(absl::Span<const Collective> calls,
+                       absl::Span<const absl::string_view> given,
+                       const Moment& moment) const;
+  // What the members disagree on, or "".
+  absl::StatusOr<std::string> FindDifference(
+      absl::Span<const absl::string_view> given) const;
   absl::Status Move(absl::Span<const Message> sends,
                     absl::Span<const Message> recvs, const Moment& moment);
 
@@ -100,6 +114,8 @@ class MpiGroup final : public OperationGroup {
   absl::Status Note(const absl::Status& failure);
   absl::Status TimeoutOf(std::vector<int> missing, const Moment& moment) const;
 
+  // The indices of all members.
+  std::vector<int> Everyone() const;
   // "operation 3 of 'dp'"
   std::string Where(const Moment& moment) const;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -23,65 +22,8 @@ namespace {
 // Reports are cut to what MPI sends at once, whether or not the receiver looks.
 constexpr size_t kMaxReportBytes = 1024;
 
-// What goes to one peer where ranks meet: a head, and the first messages to it
-// as long as all of them are short. Both ends know how long they are, so the
-// receiver finds the same ones in it.
-constexpr int64_t kMaxLetterBytes = 64 << 10;
-
-class Letter {
- public:
-  explicit Letter(absl::string_view head) {
-    const auto head_bytes = static_cast<int64_t>(head.size());
-    text_.append(reinterpret_cast<const char*>(&head_bytes),
-                 sizeof(head_bytes));
-    text_.append(head.data(), head.size());
-  }
-  // False where it does not fit, nor anything from then on.
-  bool Add(const Message& m) {
-    left_ -= m.bytes;
-    if (left_ < 0) return false;
-    text_.append(static_cast<const char*>(m.data), m.bytes);
-    return true;
-  }
-  std::shared_ptr<const std::string> Take() {
-    return std::make_shared<const std::string>(std::move(text_));
-  }
-
- private:
-  std::string text_;
-  int64_t left_ = kMaxLetterBytes;
-};
-
-// LIFETIME: borrows the text.
-class OpenedLetter {
- public:
-  explicit OpenedLetter(absl::string_view text) {
-    int64_t head_bytes = 0;
-    if (text.size() < sizeof(head_bytes)) return;
-    std::memcpy(&head_bytes, text.data(), sizeof(head_bytes));
-    text.remove_prefix(sizeof(head_bytes));
-    head_ = text.substr(0, head_bytes);
-    rest_ = text.substr(head_.size());
-  }
-  absl::string_view head() const { return head_; }
-  // The next message to m.data. False where it comes by itself.
-  bool Take(const Message& m) {
-    left_ -= m.bytes;
-    if (left_ < 0) return false;
-    const size_t bytes = std::min<size_t>(m.bytes, rest_.size());
-    std::memcpy(m.data, rest_.data(), bytes);
-    rest_.remove_prefix(bytes);
-    return true;
-  }
-
- private:
-  absl::string_view head_;
-  absl::string_view rest_;
-  int64_t left_ = kMaxLetterBytes;
-};
-
-// What one wait for others takes: turns at MPI, with the core left to others in
-// between, and short sleeps after many.
+// What one wait for others takes: turns at MPI, from some on with the core left
+// to others in between, and short sleeps after many.
 class Patience {
  public:
   explicit Patience(std::chrono::milliseconds timeout)
@@ -91,7 +33,8 @@ class Patience {
   bool IsRareTurn() const { return turns_ % kRare == kRare - 1; }
   // False once the time is over.
   bool TakeTurn() {
-    if (++turns_ <= kYields) {
+    if (++turns_ <= kSpins) return true;
+    if (turns_ <= kYields) {
       std::this_thread::yield();
       return true;
     }
@@ -101,6 +44,8 @@ class Patience {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // MPI leaves the core to others itself where it knows that it has to.
+  static constexpr int kSpins = 256;
   static constexpr int kYields = 1000;
   static constexpr int kRare = 16;
   static constexpr std::chrono::microseconds kSleep{50};
@@ -136,7 +81,7 @@ MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, int64_t id,
       timeout_(transport_->options().timeout) {}
 
 absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
-  TESSERA_RETURN_IF_ERROR(status());
+  TESSERA_RETURN_IF_ERROR(KnownFailure());
   const Moment moment = {CollectiveKindName(calls.front().kind),
                          num_operations_++};
   return Fail(RunCalls(calls, moment));
@@ -168,41 +113,66 @@ absl::Status MpiGroup::MeetAndMove(absl::Span<const Collective> calls,
                                    absl::Span<const Message> sends,
                                    absl::Span<const Message> recvs,
                                    const Moment& moment) {
-  const std::string own =
+  if (letters_ == nullptr) letters_ = std::make_shared<Letters>(size());
+  const std::string head =
       transport_->options().check ? EncodeCalls(calls, size()) : "";
-  std::vector<Letter> letters(size(), Letter(own));
+  letters_->Begin(head);
   std::vector<Message> later_sends;
   for (const Message& m : sends) {
-    if (!letters[m.peer].Add(m)) later_sends.push_back(m);
+    if (!letters_->Add(m)) later_sends.push_back(m);
   }
-  TESSERA_ASSIGN_OR_RETURN(
-      std::vector<std::string> given,
-      TryToExchange(
-          Everyone(), MpiChannel::kMeeting,
-          [&](int i) { return letters[i].Take(); }, moment));
-
-  std::vector<OpenedLetter> opened;
-  std::vector<absl::string_view> given_calls;
-  for (int i = 0; i < size(); ++i) {
-    opened.emplace_back(given[i]);
-    given_calls.push_back(i == rank_ ? absl::string_view(own)
-                                     : opened.back().head());
-  }
-  TESSERA_RETURN_IF_ERROR(Compare(calls, given_calls, moment));
+  std::vector<std::string> heads(size());
+  TESSERA_RETURN_IF_ERROR(ExchangeLetters(head, heads, moment));
+  TESSERA_RETURN_IF_ERROR(Compare(calls, heads, moment));
   std::vector<Message> later_recvs;
   for (const Message& m : recvs) {
-    if (!opened[m.peer].Take(m)) later_recvs.push_back(m);
+    if (!letters_->Take(m)) later_recvs.push_back(m);
   }
   if (later_sends.empty() && later_recvs.empty()) return absl::OkStatus();
   return Move(later_sends, later_recvs, moment);
 }
 
+absl::Status MpiGroup::ExchangeLetters(absl::string_view head,
+                                       std::vector<std::string>& heads,
+                                       const Moment& moment) {
+  const int tag = Tag(MpiChannel::kMeeting);
+  const auto own = std::make_shared<const std::string>(head);
+  const bool is_long = head.size() > Letters::kHeadBytes;
+  MpiBatch batch(*transport_);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    TESSERA_RETURN_IF_ERROR(batch.ReceiveOne(members_[peer], tag,
+                                             letters_->Received(peer),
+                                             Letters::kMostBytes, letters_));
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    TESSERA_RETURN_IF_ERROR(
+        batch.SendOne(members_[peer], tag, letters_->Sent(peer), letters_));
+    if (is_long) TESSERA_RETURN_IF_ERROR(batch.Send(members_[peer], tag, own));
+  }
+  TESSERA_RETURN_IF_ERROR(Finish(batch, moment));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) {
+      heads[peer] = *own;
+    } else if (letters_->HasHead(peer)) {
+      heads[peer] = std::string(letters_->Head(peer));
+    } else {
+      heads[peer].resize(letters_->HeadBytes(peer));
+      TESSERA_RETURN_IF_ERROR(batch.ReceiveOne(
+          members_[peer], tag, heads[peer].data(), letters_->HeadBytes(peer),
+          /*owner=*/nullptr));
+    }
+  }
+  return Finish(batch, moment);
+}
+
 absl::Status MpiGroup::Compare(absl::Span<const Collective> calls,
-                               absl::Span<const absl::string_view> given,
+                               absl::Span<const std::string> given,
                                const Moment& moment) const {
   const bool same = std::all_of(
       given.begin(), given.end(),
-      [&](absl::string_view bytes) { return bytes == given[rank_]; });
+      [&](const std::string& bytes) { return bytes == given[rank_]; });
   if (same && !(transport_->options().check && MayDiffer(calls))) {
     return absl::OkStatus();
   }
@@ -213,10 +183,10 @@ absl::Status MpiGroup::Compare(absl::Span<const Collective> calls,
 }
 
 absl::StatusOr<std::string> MpiGroup::FindDifference(
-    absl::Span<const absl::string_view> given) const {
+    absl::Span<const std::string> given) const {
   std::deque<DecodedCalls> decoded;
   std::vector<absl::Span<const Collective>> launches;
-  for (absl::string_view bytes : given) {
+  for (const std::string& bytes : given) {
     TESSERA_RETURN_IF_ERROR(decoded.emplace_back().Decode(bytes));
     launches.push_back(decoded.back().calls());
   }
@@ -272,27 +242,27 @@ absl::StatusOr<std::shared_ptr<MpiGroup>> MpiGroup::MakeGroup(
 absl::StatusOr<std::vector<std::string>> MpiGroup::Exchange(
     absl::Span<const int> members, MpiChannel channel, absl::string_view value,
     const Moment& moment) {
-  const auto shared = std::make_shared<const std::string>(value);
-  absl::StatusOr<std::vector<std::string>> given = TryToExchange(
-      members, channel, [&](int) { return shared; }, moment);
+  absl::StatusOr<std::vector<std::string>> given =
+      TryToExchange(members, channel, value, moment);
   if (!given.ok()) return Fail(given.status());
   return given;
 }
 
 absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
-    absl::Span<const int> members, MpiChannel channel, ValueFor value_for,
+    absl::Span<const int> members, MpiChannel channel, absl::string_view value,
     const Moment& moment) {
+  const auto own = std::make_shared<const std::string>(value);
   std::vector<std::string> given(members.size());
   std::vector<int> awaited;  // indices in `members`
   MpiBatch batch(*transport_);
   for (int i = 0; i < static_cast<int>(members.size()); ++i) {
     if (members[i] == rank_) {
-      given[i] = *value_for(i);
+      given[i] = *own;
       continue;
     }
     awaited.push_back(i);
     TESSERA_RETURN_IF_ERROR(
-        batch.Send(members_[members[i]], Tag(channel), value_for(i)));
+        batch.Send(members_[members[i]], Tag(channel), own));
   }
   for (Patience patience(timeout_);;) {
     for (auto i = awaited.begin(); i != awaited.end();) {
@@ -323,6 +293,10 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
   for (const Message& m : sends) {
     TESSERA_RETURN_IF_ERROR(batch.Send(members_[m.peer], tag, m.data, m.bytes));
   }
+  return Finish(batch, moment);
+}
+
+absl::Status MpiGroup::Finish(MpiBatch& batch, const Moment& moment) {
   for (Patience patience(timeout_);;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done) return absl::OkStatus();
@@ -372,11 +346,13 @@ absl::Status MpiGroup::Note(const absl::Status& failure) {
   return failure_;
 }
 
+absl::Status MpiGroup::KnownFailure() {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
 absl::Status MpiGroup::LookForFailure() {
-  {
-    MutexLock lock(mutex_);
-    if (!failure_.ok()) return failure_;
-  }
+  TESSERA_RETURN_IF_ERROR(KnownFailure());
   TESSERA_ASSIGN_OR_RETURN(
       const std::optional<std::string> report,
       MpiReceiveFromAny(*transport_, Tag(MpiChannel::kFailure)));

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/mpi/letters.h"
 #include "tessera/comm/mpi/mpi_algorithms.h"
 #include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/comm/operation_pool.h"
@@ -81,12 +81,9 @@ class MpiGroup final : public OperationGroup {
       absl::string_view value, const Moment& moment);
   absl::Status RunCalls(absl::Span<const Collective> calls,
                         const Moment& moment);
-  // What each of `members` gives this one; `value_for` is what it is given, by
-  // index in `members`.
-  using ValueFor = absl::FunctionRef<std::shared_ptr<const std::string>(int)>;
   absl::StatusOr<std::vector<std::string>> TryToExchange(
-      absl::Span<const int> members, MpiChannel channel, ValueFor value_for,
-      const Moment& moment);
+      absl::Span<const int> members, MpiChannel channel,
+      absl::string_view value, const Moment& moment);
   // Whether ranks meet before they move anything for these calls.
   bool MustMeet(absl::Span<const Collective> calls) const;
   // Meets the others, compares the calls, and moves the first messages. Those
@@ -95,17 +92,26 @@ class MpiGroup final : public OperationGroup {
                            absl::Span<const Message> sends,
                            absl::Span<const Message> recvs,
                            const Moment& moment);
+  // Exchanges the letters that are written, and heads: those of all members.
+  absl::Status ExchangeLetters(absl::string_view head,
+                               std::vector<std::string>& heads,
+                               const Moment& moment);
   // Fails where members disagree. `given` is from EncodeCalls, or empty.
   absl::Status Compare(absl::Span<const Collective> calls,
-                       absl::Span<const absl::string_view> given,
+                       absl::Span<const std::string> given,
                        const Moment& moment) const;
   // What the members disagree on, or "".
   absl::StatusOr<std::string> FindDifference(
-      absl::Span<const absl::string_view> given) const;
+      absl::Span<const std::string> given) const;
   absl::Status Move(absl::Span<const Message> sends,
                     absl::Span<const Message> recvs, const Moment& moment);
 
-  // OK, or what the group has failed with, having looked for reports.
+  // Waits until the messages are done.
+  absl::Status Finish(MpiBatch& batch, const Moment& moment);
+
+  // OK, or what the group has failed with by now.
+  absl::Status KnownFailure();
+  // The same, having looked for reports.
   absl::Status LookForFailure();
   // Fails the group, unless it has failed already, tells the members, and
   // returns what it failed with. OK does nothing.
@@ -127,7 +133,8 @@ class MpiGroup final : public OperationGroup {
   std::atomic<std::chrono::milliseconds> timeout_;
   int64_t num_operations_ = 0;  // that have come to Run
   int64_t num_host_calls_ = 0;
-  std::vector<char> scratch_;  // of the operation
+  std::vector<char> scratch_;         // of the operation
+  std::shared_ptr<Letters> letters_;  // null before the first meeting
 
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -16,9 +16,8 @@ namespace {
 
 constexpr char kAbout[] =
     "Trains a character-level transformer with its weights, gradients and\n"
-    "optimizer sharded over a mesh of ranks, which are threads, and checks "
-    "the\n"
-    "losses against a run in one process.";
+    "optimizer sharded over a mesh of ranks, which are threads or processes,\n"
+    "and checks the losses against a run in one process.";
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -26,7 +25,8 @@ constexpr char kExamples[] =
     "  char_lm --mesh dp=4 --strategy fsdp --microbatches 1\n"
     "  char_lm --mesh dp_outer=2,dp_inner=3 --text README.md --steps 20\n"
     "  char_lm --placements \"param=[R,R] grad=[P,Flat] "
-    "optim=[Flat,Flat]\"\n";
+    "optim=[Flat,Flat]\"\n"
+    "  mpirun -n 4 char_lm --backend mpi\n";
 
 // CLI11's messages may have several lines.
 std::string FirstLine(const std::string& text) {
@@ -75,6 +75,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   std::string against = "hfsdp";
   std::string zero_grad = "release";
   std::string streams = "inline";
+  std::string backend = "local";
   bool no_reference = false;
 
   const std::map<std::string, tessera::ZeroGrad> zero_names = {
@@ -83,6 +84,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   const std::map<std::string, tessera::CpuStreams> stream_names = {
       {"inline", tessera::CpuStreams::kInline},
       {"worker", tessera::CpuStreams::kWorker}};
+  const std::map<std::string, Backend> backend_names = {
+      {"local", Backend::kLocal}, {"mpi", Backend::kMpi}};
   std::vector<std::string> strategies;
   for (absl::string_view name : tessera::StrategyNames()) {
     strategies.emplace_back(name);
@@ -126,6 +129,10 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
                  "Who runs streams: inline (the rank's thread) or worker")
       ->check(CLI::IsMember(&stream_names))
       ->capture_default_str();
+  app.add_option("--backend", backend,
+                 "Ranks are threads (local) or what mpirun starts (mpi)")
+      ->check(CLI::IsMember(&backend_names))
+      ->capture_default_str();
   app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -152,6 +159,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
 
   options.zero_grad = zero_names.at(zero_grad);
   options.streams = stream_names.at(streams);
+  options.backend = backend_names.at(backend);
   options.compare = !no_reference;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, tessera::DeviceMesh::Parse(mesh));
   if (options.mesh.end_rank() != options.mesh.size()) {

@@ -2,17 +2,25 @@
 #define CHAR_LM_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "absl/status/statusor.h"
 #include "char_lm/model.h"
+#include "tessera/comm/mpi/mpi_world.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/fsdp/context.h"
 #include "tessera/fsdp/placements.h"
 #include "tessera/mesh/device_mesh.h"
 
 namespace char_lm {
+
+// Where ranks come from.
+enum class Backend {
+  kLocal,  // threads of this process
+  kMpi,    // processes that mpirun starts, of which this is one
+};
 
 // A training run. All of the mesh's axes are data-parallel, outer before inner.
 struct Options {
@@ -30,7 +38,9 @@ struct Options {
   uint64_t seed = 1;
   tessera::ZeroGrad zero_grad = tessera::ZeroGrad::kRelease;
   tessera::CpuStreams streams = tessera::CpuStreams::kInline;
-  bool compare = true;  // with the oracle and big-batch runs
+  Backend backend = Backend::kLocal;
+  std::optional<tessera::MpiWorld> world;  // of the processes, once it is there
+  bool compare = true;                     // with the oracle and big-batch runs
   // A file for the last step as a trace; empty: none.
   std::string trace_path;
 };

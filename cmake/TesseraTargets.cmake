@@ -108,9 +108,12 @@ endfunction()
 function(tessera_mpi_test program ranks)
   cmake_parse_arguments(ARG "" "" "ARGS" ${ARGN})
   set(name ${program}_${ranks})
+  set(flags --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1)
+  if("${MPI_CXX_LIBRARIES}" MATCHES mpich)
+    set(flags "")
+  endif()
   add_test(NAME ${name}
-    COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe
-      --mca mpi_yield_when_idle 1 ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+    COMMAND "${MPIEXEC_EXECUTABLE}" ${flags} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
       "$<TARGET_FILE:${program}>" ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES LABELS mpi TIMEOUT 120 PROCESSORS 2)
 endfunction()

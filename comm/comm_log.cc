@@ -1,21 +1,92 @@
 #include "tessera/comm/comm_log.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "tessera/base/file.h"
 
 namespace tessera {
+namespace {
+
+constexpr char kDumpVariable[] = "TESSERA_COMM_DUMP";
+
+std::string FolderFromEnvironment() {
+  const char* const variable = std::getenv(kDumpVariable);
+  return variable == nullptr ? "" : variable;
+}
+
+bool IsReduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
+// Cells of one width per column, without blanks at the ends of lines.
+std::string Aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&text, row[i]);
+      if (i + 1 == row.size()) break;
+      text.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+std::vector<std::string> Cells(const CollectiveRecord& record) {
+  return {std::string(CollectiveStateName(record.state)),
+          record.communicator,
+          absl::StrCat(record.sequence),
+          std::string(CollectiveKindName(record.kind)),
+          IsReduction(record.kind) ? std::string(ReduceOpName(record.op)) : "-",
+          std::string(DTypeName(record.dtype)),
+          absl::StrCat(record.elements),
+          absl::StrCat(record.bytes_received),
+          absl::StrCat(record.group_size)};
+}
+
+}  // namespace
+
+absl::string_view CollectiveStateName(CollectiveState state) {
+  switch (state) {
+    case CollectiveState::kEnqueued:
+      return "enqueued";
+    case CollectiveState::kStarted:
+      return "started";
+    case CollectiveState::kDone:
+      return "done";
+  }
+  return "";
+}
 
 std::string CollectiveRecord::ToString() const {
-  const bool reduces = kind == CollectiveKind::kAllReduce ||
-                       kind == CollectiveKind::kReduceScatter;
+  const bool reduces = IsReduction(kind);
   return absl::StrCat(communicator, " #", sequence, " ",
                       CollectiveKindName(kind), reduces ? " " : "",
                       reduces ? ReduceOpName(op) : "", " ", DTypeName(dtype),
                       " ", elements);
 }
 
-void CommLog::Append(const CollectiveRecord& record) {
+CommLog::CommLog(Options options)
+    : ring_size_(options.ring_size),
+      dump_folder_(options.dump_folder.empty()
+                       ? FolderFromEnvironment()
+                       : std::move(options.dump_folder)),
+      logger_(std::move(options.logger)) {
+  ring_.reserve(ring_size_);
+}
+
+void CommLog::Append(const CollectiveRecord& record,
+                     std::shared_ptr<const CommProgress> progress) {
   MutexLock lock(mutex_);
   auto it = counters_.find(KeyView(record.communicator, record.kind));
   if (it == counters_.end()) {
@@ -25,17 +96,19 @@ void CommLog::Append(const CollectiveRecord& record) {
   ++counter.calls;
   counter.bytes_received += record.bytes_received;
 
-  const Entry entry = {it,
-                       record.sequence,
-                       record.op,
-                       record.dtype,
-                       record.elements,
-                       record.bytes_received,
-                       record.group_size};
+  Entry entry = {it,
+                 record.sequence,
+                 record.op,
+                 record.dtype,
+                 record.elements,
+                 record.bytes_received,
+                 record.group_size,
+                 record.state,
+                 std::move(progress)};
   if (ring_.size() < ring_size_) {
-    ring_.push_back(entry);
+    ring_.push_back(std::move(entry));
   } else if (ring_size_ > 0) {
-    ring_[oldest_] = entry;
+    ring_[oldest_] = std::move(entry);
     oldest_ = (oldest_ + 1) % ring_size_;
   }
 }
@@ -49,6 +122,13 @@ CollectiveRecord CommLog::RecordOf(const Entry& entry) {
   record.elements = entry.elements;
   record.bytes_received = entry.bytes_received;
   record.group_size = entry.group_size;
+  record.state = entry.state;
+  if (entry.progress == nullptr) return record;
+  if (entry.sequence < entry.progress->done) {
+    record.state = CollectiveState::kDone;
+  } else if (entry.sequence < entry.progress->started) {
+    record.state = CollectiveState::kStarted;
+  }
   return record;
 }
 
@@ -72,6 +152,36 @@ void CommLog::Clear() {
   ring_.clear();
   oldest_ = 0;
   counters_.clear();
+}
+
+std::string CommLog::ToTable() const {
+  std::vector<std::vector<std::string>> rows = {
+      {"state", "communicator", "sequence", "collective", "op", "dtype",
+       "elements", "bytes received", "ranks"}};
+  for (const CollectiveRecord& record : recent()) {
+    rows.push_back(Cells(record));
+  }
+  return Aligned(rows);
+}
+
+absl::Status CommLog::WriteTable(const std::string& path) const {
+  return internal::WriteFile(path, ToTable());
+}
+
+void CommLog::NoteFailure(int rank, const absl::Status& failure) {
+  if (dump_folder_.empty() || has_failed_.exchange(true)) return;
+  const std::string path =
+      absl::StrCat(dump_folder_, "/tessera-rank", rank, ".txt");
+  const absl::Status written = internal::WriteFile(
+      path, absl::StrCat("The last collectives of rank ", rank,
+                         ", oldest first, when one of them failed with\n\n",
+                         failure.ToString(), "\n\n", ToTable()));
+  if (written.ok()) {
+    logger_.Warning(absl::StrCat("comm: a collective failed on rank ", rank,
+                                 "; the last ones are in ", path));
+  } else {
+    logger_.Error(absl::StrCat("comm: ", std::string(written.message())));
+  }
 }
 
 }  // namespace tessera

@@ -130,6 +130,10 @@ absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
           })));
 }
 
+void CommSet::Abort(const absl::Status& reason) {
+  for (const Entry& entry : entries_) entry.communicator->Abort(reason);
+}
+
 absl::Status CommSet::Lend(const DeviceMesh& mesh, absl::Span<const int> axes,
                            Communicator& communicator) {
   TESSERA_ASSIGN_OR_RETURN(const DeviceMesh ranks, mesh.Slice(axes, rank()));

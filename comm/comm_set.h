@@ -58,6 +58,10 @@ class CommSet {
   absl::Status Agree(Communicator& group, uint64_t fingerprint,
                      absl::FunctionRef<std::string()> describe);
 
+  // Aborts all communicators that were made or lent: for a rank that cannot go
+  // on. The world, which is the caller's, stays as it is.
+  void Abort(const absl::Status& reason);
+
   // Makes Get return `communicator` for this slice of the mesh and the
   // communicator's stream. ERRORS: InvalidArgument where its members are not
   // the ranks of the slice, in order; AlreadyExists.

@@ -282,7 +282,7 @@ void Communicator::Record(const Collective& call, int64_t sequence) {
     record_.elements =
         std::max(call.send.num_elements(), call.recv.num_elements());
   }
-  log_->Append(record_);
+  log_->Append(record_, progress_);
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Subgroup(

@@ -1,6 +1,7 @@
 #ifndef TESSERA_COMM_COMMUNICATOR_H_
 #define TESSERA_COMM_COMMUNICATOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,7 +45,8 @@ namespace tessera {
 // ERRORS: InvalidArgument for shapes, dtypes, dims or splits that do not fit,
 // at once and without taking part; FailedPrecondition, on every rank, where
 // ranks disagree on the operation, naming operation, sequence number, ranks
-// and difference; DeadlineExceeded where a rank stays away past the timeout;
+// and difference, or, on the local backend, wait for each other in a circle,
+// which it names; DeadlineExceeded where a rank stays away past the timeout;
 // Aborted where the group was aborted, with the reason. The last three come
 // from the stream where it is not inline. After one of them the communicator
 // is aborted: every later call returns Aborted at once.
@@ -65,8 +67,8 @@ class Communicator {
   // What the group is called in errors and counters: its mesh axes, or "world".
   const std::string& name() const { return name_; }
   Stream& stream() const { return stream_; }
-  // Where this rank's collectives are counted. Groups made from this one share
-  // it.
+  // Where this rank's collectives are counted, and the last ones kept. Groups
+  // made from this one share it.
   const std::shared_ptr<CommLog>& log() const { return log_; }
 
   // recv = op over all ranks' send. Same shape and dtype everywhere.
@@ -131,6 +133,11 @@ class Communicator {
                                                       absl::string_view name,
                                                       Stream& stream);
 
+  // How long this rank waits for the others in an operation that begins from
+  // now on. At first that is what the options of the world say, of subgroups as
+  // well. Not collective. No effect on backends that do not wait.
+  virtual void SetTimeout(std::chrono::milliseconds /*timeout*/) {}
+
   // Makes every pending and later operation of the group, on every rank, fail
   // with Aborted and this reason. Not collective. No effect in a group of one.
   virtual void Abort(const absl::Status& reason) = 0;
@@ -147,6 +154,9 @@ class Communicator {
   };
   // `members` are indices in this group.
   Subset SubsetOf(absl::Span<const int> members) const;
+
+  // What a backend says about the sequence numbers that it was given.
+  const std::shared_ptr<CommProgress>& progress() const { return progress_; }
 
  private:
   void Record(const Collective& call, int64_t sequence);
@@ -166,6 +176,8 @@ class Communicator {
   const std::string name_;
   Stream& stream_;
   const std::shared_ptr<CommLog> log_;
+  const std::shared_ptr<CommProgress> progress_ =
+      std::make_shared<CommProgress>();
   CollectiveRecord record_;  // of the last call; used again for its name
   int64_t sequence_ = 0;
 };

@@ -29,19 +29,27 @@ Operation::~Operation() {
 
 absl::Status Operation::Run() {
   arguments_->has_run = true;
-  return pool_->group_->Run(pool_->rank_, arguments_->calls);
+  return pool_->Run(*arguments_);
 }
 
 OperationPool::OperationPool(std::shared_ptr<OperationGroup> group, int rank,
-                             int world_rank, Stream& stream)
+                             int world_rank, Stream& stream,
+                             std::shared_ptr<CommLog> log,
+                             std::shared_ptr<CommProgress> progress)
     : group_(std::move(group)),
       rank_(rank),
       world_rank_(world_rank),
-      stream_(stream) {}
+      stream_(stream),
+      log_(std::move(log)),
+      progress_(std::move(progress)) {}
 
 absl::Status OperationPool::Launch(absl::Span<const Collective> calls,
                                    int64_t sequence,
                                    absl::string_view communicator) {
+  if (absl::Status status = group_->status(); !status.ok()) {
+    log_->NoteFailure(world_rank_, status);
+    return status;
+  }
   reads_.clear();
   writes_.clear();
   for (const Collective& call : calls) AppendRanges(call, reads_, writes_);
@@ -95,6 +103,17 @@ std::unique_ptr<OperationPool::Arguments> OperationPool::Take() {
 void OperationPool::Return(std::unique_ptr<Arguments> arguments) {
   MutexLock lock(mutex_);
   free_.push_back(std::move(arguments));
+}
+
+absl::Status OperationPool::Run(const Arguments& arguments) {
+  progress_->started = arguments.sequence + 1;
+  absl::Status status = group_->Run(rank_, arguments.calls);
+  if (status.ok()) {
+    progress_->done = arguments.sequence + 1;
+  } else {
+    log_->NoteFailure(world_rank_, status);
+  }
+  return status;
 }
 
 void OperationPool::Abandon(const Arguments& arguments) {

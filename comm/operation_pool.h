@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/comm_log.h"
 #include "tessera/device/stream.h"
 
 namespace tessera::internal {
@@ -29,6 +30,13 @@ class OperationGroup {
 
   // Fails what has not started with Aborted: "comm: 'dp' is aborted: <reason>".
   virtual void Abort(absl::string_view reason) = 0;
+
+  // OK, or Aborted with the reason.
+  virtual absl::Status status() = 0;
+
+  // The member with this rank has no communicator any more, nor anything on its
+  // way. Called by a destructor: does not wait.
+  virtual void Forget(int /*rank*/) {}
 };
 
 // An operation on its way through a stream. Where it is destroyed without
@@ -66,12 +74,16 @@ class Operation {
 // Thread-safe, but for Launch. LIFETIME: borrows the stream.
 class OperationPool : public std::enable_shared_from_this<OperationPool> {
  public:
-  // Of the member with this rank in the group and in the world.
+  // Of the member with this rank in the group and in the world. `progress` is
+  // kept up; `log` is told of failures.
   OperationPool(std::shared_ptr<OperationGroup> group, int rank, int world_rank,
-                Stream& stream);
+                Stream& stream, std::shared_ptr<CommLog> log,
+                std::shared_ptr<CommProgress> progress);
+  ~OperationPool() { group_->Forget(rank_); }
 
   // Enqueues the group's next operation on the stream. Copies what the calls
   // borrow. `communicator` is the name of the group. One call at a time.
+  // ERRORS: that of the group's status; the stream's.
   absl::Status Launch(absl::Span<const Collective> calls, int64_t sequence,
                       absl::string_view communicator);
 
@@ -82,6 +94,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   Operation New(absl::Span<const Collective> calls, int64_t sequence);
   std::unique_ptr<Arguments> Take();
   void Return(std::unique_ptr<Arguments> arguments);
+  absl::Status Run(const Arguments& arguments);
   // Aborts the group for an operation that will not run.
   void Abandon(const Arguments& arguments);
 
@@ -89,6 +102,8 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   const int rank_;
   const int world_rank_;
   Stream& stream_;
+  const std::shared_ptr<CommLog> log_;
+  const std::shared_ptr<CommProgress> progress_;
   // Of the last launch; used again for their memory.
   std::vector<MemoryRange> reads_;
   std::vector<MemoryRange> writes_;

@@ -60,6 +60,11 @@ class Event {
     virtual ~State() = default;
     // As Event::Synchronize.
     virtual absl::Status Synchronize(int64_t point) = 0;
+    // Of a stream that waits for an event of another one just now: the state
+    // of that event, as long as it has not passed. Else null.
+    virtual std::shared_ptr<State> Awaited() const { return nullptr; }
+    // True once the stream has come to this point.
+    virtual bool HasPassed(int64_t /*point*/) const { return true; }
   };
 
   Event() = default;
@@ -113,6 +118,9 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
   // The sticky error known by now, without waiting.
   virtual absl::Status status() const = 0;
+  // What the events of a stream share whose operations run on a thread of its
+  // own: it tells such streams apart. Null on others.
+  virtual std::shared_ptr<Event::State> progress() const { return nullptr; }
 
   // In traces, what is enqueued from here to the matching EndRange belongs
   // together: "gather", "block0". Ranges nest. No effect otherwise.

@@ -102,8 +102,10 @@ Context::Context(std::unique_ptr<Runtime> runtime)
     : runtime_(std::move(runtime)) {}
 
 Context::~Context() {
+  // Others may wait for what this rank has not come to.
+  runtime_->Fail(runtime_->status());
   // The compute stream is the caller's, and may still use what goes with this.
-  Synchronize().IgnoreError();
+  runtime_->Fail(Synchronize());
 }
 
 absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,

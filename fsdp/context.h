@@ -91,8 +91,11 @@ class Microbatch {
 // Flat) and adds to it.
 //
 // Errors are sticky: after the first one every hook is a no-op, and
-// everything that returns a Status returns it. One call at a time, from any
-// thread. Destruction is not collective; it waits for the streams.
+// everything that returns a Status returns it. A rank without memory, and one
+// that others have left in the lurch, aborts the context's communicators, lent
+// ones as well, so that nobody waits for it. Training goes on in a new context
+// and on a new compute stream then. One call at a time, from any thread.
+// Destruction is not collective; it waits for the streams.
 // LIFETIME: borrows the world communicator, the compute stream and its device.
 class Context {
  public:

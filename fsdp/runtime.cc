@@ -14,6 +14,12 @@ absl::Status StatusOf(const Stream& stream) {
   return Prefixed(absl::StrCat("fsdp: stream '", stream.name(), "': "), status);
 }
 
+// True of what one rank meets with alone, or has been told by others.
+bool IsOfOneRank(const absl::Status& error) {
+  return absl::IsResourceExhausted(error) || absl::IsAborted(error) ||
+         absl::IsDeadlineExceeded(error);
+}
+
 }  // namespace
 
 Runtime::Runtime(FsdpOptions options_in, DataParallelAxes default_axes_in,
@@ -55,6 +61,7 @@ void Runtime::Fail(const absl::Status& error) {
   error_ = error;
   options.logger.Error(
       absl::StrCat("rank ", rank, ": ", std::string(error.message())));
+  if (IsOfOneRank(error)) comms.Abort(error);
 }
 
 absl::Status Runtime::status() const {

@@ -32,7 +32,8 @@ class Runtime {
   // The compute stream and those that communicate, each once.
   std::vector<Stream*> Streams() const;
 
-  // Remembers the first error, and logs it.
+  // Remembers the first error, and logs it. Where other ranks do not meet with
+  // it themselves, their waits for this one end as well.
   void Fail(const absl::Status& error);
   // The first error of a hook or a stream so far.
   absl::Status status() const;

@@ -35,6 +35,9 @@ class ForwardingCommunicator : public Communicator {
  public:
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       absl::string_view value) override;
+  void SetTimeout(std::chrono::milliseconds timeout) override {
+    inner_.SetTimeout(timeout);
+  }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
  protected:

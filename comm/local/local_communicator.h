@@ -1,6 +1,7 @@
 #ifndef TESSERA_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 #define TESSERA_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,12 +25,14 @@ class LocalCommunicator final : public Communicator {
  public:
   // Joins the next group of `members` that `parent` (see LocalRegistry::Join)
   // makes, as `members[rank]`.
-  LocalCommunicator(std::shared_ptr<LocalRegistry> registry, int64_t parent,
+  LocalCommunicator(std::shared_ptr<LocalRegistry> registry,
+                    const std::shared_ptr<LocalGroup>& parent,
                     std::vector<int> members, int rank, absl::string_view name,
                     Stream& stream, std::shared_ptr<CommLog> log);
 
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       absl::string_view value) override;
+  void SetTimeout(std::chrono::milliseconds timeout) override;
   void Abort(const absl::Status& reason) override;
 
  private:

@@ -22,6 +22,10 @@ constexpr int64_t kMaxBytesOfOne = 256 << 10;
 // or not there is a core for every rank.
 constexpr int kYields = 8;
 
+// How long a member waits before it looks, over and over, whether it does so in
+// vain. Most waits are shorter.
+constexpr std::chrono::milliseconds kLookEvery{100};
+
 // Waits a moment for `count` to exceed `passed`, without sleeping.
 bool YieldUntilAbove(int64_t passed, const std::atomic<int64_t>& count) {
   for (int i = 0; i < kYields && count <= passed; ++i) {
@@ -47,21 +51,46 @@ int LocalGroup::Parts::Take(int rank) {
 }
 
 LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
-                       std::chrono::milliseconds timeout)
+                       std::chrono::milliseconds timeout,
+                       std::shared_ptr<WaitGraph> waits,
+                       std::shared_ptr<LocalGroup> parent)
     : id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
-      timeout_(timeout),
+      waits_(std::move(waits)),
+      parent_(std::move(parent)),
       operations_(members_.size()),
       gathers_(members_.size()),
       given_calls_(members_.size()),
       parts_(members_.size()),
+      entered_(members_.size(), false),
+      timeouts_(members_.size(), timeout),
       given_(members_.size()),
-      departures_(members_.size()) {}
+      departures_(members_.size()) {
+  for (Meeting* meeting : {&operations_, &gathers_}) {
+    for (int i = 0; i < size(); ++i) meeting->places[i].rank = members_[i];
+  }
+}
+
+void LocalGroup::Enter(int rank, const Stream& stream) {
+  MutexLock lock(mutex_);
+  entered_[rank] = true;
+  operations_.places[rank].stream = stream.progress();
+}
+
+void LocalGroup::SetTimeout(int rank, std::chrono::milliseconds timeout) {
+  MutexLock lock(mutex_);
+  timeouts_[rank] = timeout;
+}
+
+std::chrono::milliseconds LocalGroup::TimeoutOf(int rank) const {
+  MutexLock lock(mutex_);
+  return timeouts_[rank];
+}
 
 absl::Status LocalGroup::Run(int rank, absl::Span<const Collective> calls) {
   TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtOperation(rank, calls));
-  TESSERA_RETURN_IF_ERROR(Await(operations_, round));
+  TESSERA_RETURN_IF_ERROR(Await(operations_, round, rank));
   for (int part = parts_.Take(rank); part >= 0; part = parts_.Take(rank)) {
     for (int i = 0; i < num_calls(); ++i) RunPart(CallsAt(i), part);
     if (!parts_.Finish()) continue;
@@ -113,7 +142,7 @@ void LocalGroup::AwaitEnd(int64_t round) {
 absl::StatusOr<std::vector<std::string>> LocalGroup::HostAllGather(
     int rank, absl::string_view value) {
   TESSERA_ASSIGN_OR_RETURN(const int64_t round, ArriveAtGather(rank, value));
-  TESSERA_RETURN_IF_ERROR(Await(gathers_, round));
+  TESSERA_RETURN_IF_ERROR(Await(gathers_, round, rank));
   // Stays until the next round is complete, for which this member must come.
   MutexLock lock(mutex_);
   return gathered_;
@@ -146,22 +175,84 @@ void LocalGroup::Complete(Meeting& meeting) {
   std::fill(meeting.here.begin(), meeting.here.end(), false);
   meeting.num_here = 0;
   ++meeting.round;
+  Unwatch(meeting);
   changed_.NotifyAll();
 }
 
-absl::Status LocalGroup::Await(Meeting& meeting, int64_t round) {
+absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
   if (YieldUntilAbove(round, meeting.round)) return absl::OkStatus();
-  MutexLock lock(mutex_);
-  const CondVar::Clock::time_point deadline = CondVar::Clock::now() + timeout_;
-  while (meeting.round <= round && failure_.ok()) {
-    if (!changed_.WaitUntil(mutex_, deadline) && meeting.round <= round) {
-      return Fail(absl::StatusCode::kDeadlineExceeded,
-                  absl::StrCat(Missing(meeting), " did not come to ",
-                               meeting.what, ", ", Where(meeting), ", within ",
-                               timeout_.count(), " ms"));
+  const CondVar::Clock::time_point begin = CondVar::Clock::now();
+  const std::chrono::milliseconds timeout = TimeoutOf(rank);
+  const CondVar::Clock::time_point deadline = begin + timeout;
+  for (auto look = begin + kLookEvery;; look += kLookEvery) {
+    Place here;
+    {
+      MutexLock lock(mutex_);
+      if (AwaitUntil(meeting, round, std::min(look, deadline))) break;
+      if (look >= deadline) {
+        return Fail(absl::StatusCode::kDeadlineExceeded,
+                    absl::StrCat(Missing(meeting), " did not come to ",
+                                 meeting.what, ", ", Where(meeting),
+                                 ", within ", timeout.count(), " ms"));
+      }
+      if (look == begin + kLookEvery) Watch(meeting, rank);
+      here = meeting.places[rank];
     }
+    CheckParent(meeting);
+    waits_->BreakCycle(here);
   }
-  return meeting.round > round ? absl::OkStatus() : failure_;
+  if (meeting.round > round) return absl::OkStatus();
+  waits_->AwaitBreak();
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
+                            CondVar::Clock::time_point time) {
+  const auto is_over = [&] { return meeting.round > round || !failure_.ok(); };
+  while (!is_over()) {
+    if (!changed_.WaitUntil(mutex_, time)) return is_over();
+  }
+  return true;
+}
+
+void LocalGroup::CheckParent(const Meeting& meeting) {
+  if (parent_ == nullptr) return;
+  const absl::Status parent = parent_->status();
+  if (parent.ok()) return;
+  MutexLock lock(mutex_);
+  for (int i = 0; i < size(); ++i) {
+    if (meeting.here[i] || entered_[i]) continue;
+    // Every status this can come from is worded by Fail.
+    (void)Fail(
+        absl::StatusCode::kAborted,
+        absl::StrCat("rank ", members_[i], " cannot join '", name_,
+                     "': ", absl::StripPrefix(parent.message(), "comm: ")));
+  }
+}
+
+void LocalGroup::Watch(Meeting& meeting, int rank) {
+  std::vector<Place> missing;
+  for (int i = 0; i < size(); ++i) {
+    if (!meeting.here[i]) missing.push_back(meeting.places[i]);
+  }
+  waits_->Add({meeting.places[rank], shared_from_this(), &meeting,
+               absl::StrCat(meeting.what, ", ", Where(meeting)),
+               std::move(missing)});
+  meeting.is_watched = true;
+}
+
+void LocalGroup::Unwatch(Meeting& meeting) {
+  if (!meeting.is_watched) return;
+  waits_->RemoveAll(&meeting);
+  meeting.is_watched = false;
+}
+
+void LocalGroup::BreakCycle(absl::string_view description) {
+  MutexLock lock(mutex_);
+  // Every status this can come from is worded by Fail.
+  (void)Fail(absl::StatusCode::kFailedPrecondition,
+             absl::StrCat("ranks wait for each other: ", description));
 }
 
 void LocalGroup::Abort(absl::string_view reason) {
@@ -174,8 +265,16 @@ void LocalGroup::Abort(absl::string_view reason) {
 void LocalGroup::Leave(int world_rank, absl::string_view reason) {
   const auto member = std::find(members_.begin(), members_.end(), world_rank);
   if (member == members_.end()) return;
+  LeaveAs(static_cast<int>(member - members_.begin()), reason);
+}
+
+void LocalGroup::Forget(int rank) {
+  LeaveAs(rank, "it has destroyed its communicator");
+}
+
+void LocalGroup::LeaveAs(int rank, absl::string_view reason) {
   MutexLock lock(mutex_);
-  departures_[member - members_.begin()] = std::string(reason);
+  if (departures_[rank].empty()) departures_[rank] = std::string(reason);
   for (Meeting* meeting : {&operations_, &gathers_}) {
     if (meeting->num_here > 0) (void)CheckNobodyLeft(*meeting);
   }
@@ -196,12 +295,14 @@ absl::Status LocalGroup::Fail(absl::StatusCode code,
                               absl::string_view problem) {
   if (failure_.ok()) {
     failure_ = absl::Status(code, absl::StrCat("comm: ", problem));
+    Unwatch(operations_);
+    Unwatch(gathers_);
     changed_.NotifyAll();
   }
   return failure_;
 }
 
-absl::Status LocalGroup::status() const {
+absl::Status LocalGroup::status() {
   MutexLock lock(mutex_);
   return StatusLocked();
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/local/wait_graph.h"
 #include "tessera/comm/operation_pool.h"
 
 namespace tessera::internal {
@@ -23,20 +25,31 @@ namespace tessera::internal {
 //    on nothing stops it: it ends well on every member, and none returns while
 //    another may still use its memory.
 // 2. All that can fail (a disagreement, a timeout, an abort, a member that has
-//    left) fails before the start, while nobody uses a peer's memory. It fails
-//    the operation for all who came, and the group takes nothing more.
+//    left, waits in a circle) fails before the start, while nobody uses a
+//    peer's memory. It fails the operation for all who came, and the group
+//    takes nothing more.
 //
 // Thread-safe; each member makes one call of Run and one of HostAllGather at a
 // time.
-class LocalGroup final : public OperationGroup {
+class LocalGroup final : public OperationGroup,
+                         public std::enable_shared_from_this<LocalGroup> {
  public:
   // `members` are ranks of the world, in group order. `timeout` is how long a
-  // member waits for the others to come.
+  // member waits for the others to come at first. `waits` are those of the
+  // world. `parent` is the group that it is made from, or null.
   LocalGroup(int64_t id, std::string name, std::vector<int> members,
-             std::chrono::milliseconds timeout);
+             std::chrono::milliseconds timeout,
+             std::shared_ptr<WaitGraph> waits,
+             std::shared_ptr<LocalGroup> parent);
 
   // Tells the groups of one world apart.
   int64_t id() const { return id_; }
+
+  // This member has a communicator, whose operations come from `stream`.
+  void Enter(int rank, const Stream& stream);
+
+  // How long this member waits for the others from now on.
+  void SetTimeout(int rank, std::chrono::milliseconds timeout);
 
   // Blocks until the operation has ended everywhere.
   absl::Status Run(int rank, absl::Span<const Collective> calls) override;
@@ -50,17 +63,24 @@ class LocalGroup final : public OperationGroup {
   // The member with this rank of the world comes to no operation any more, for
   // this reason. No effect where it is not a member.
   void Leave(int world_rank, absl::string_view reason);
+  // The same of the member with this rank in the group.
+  void Forget(int rank) override;
+
+  // Fails what has not started: ranks wait in a circle, which this describes.
+  void BreakCycle(absl::string_view description);
 
   // OK, or Aborted with the reason.
-  absl::Status status() const;
+  absl::Status status() override;
 
  private:
   // Where members come together, round after round. All but `round` is guarded
   // by mutex_.
   struct Meeting {
-    explicit Meeting(size_t size) : here(size, false) {}
+    explicit Meeting(size_t size) : here(size, false), places(size) {}
 
-    std::vector<bool> here;  // by group rank: has come to this round
+    std::vector<bool> here;     // by group rank: has come to this round
+    std::vector<Place> places;  // by group rank: where a member comes from
+    bool is_watched = false;    // some wait of this round is in the graph
     int num_here = 0;
     std::atomic<int64_t> round = 0;  // rounds that are complete
     absl::string_view what;  // the operation, as the last to come named it
@@ -94,9 +114,22 @@ class LocalGroup final : public OperationGroup {
   bool AllHere(const Meeting& meeting) const {
     return meeting.num_here == size();
   }
-  void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Await(Meeting& meeting, int64_t round)
+  std::chrono::milliseconds TimeoutOf(int rank) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void Complete(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(Meeting& meeting, int64_t round, int rank)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until `time` at most. True once the round is complete, or the group
+  // has failed.
+  bool AwaitUntil(Meeting& meeting, int64_t round,
+                  CondVar::Clock::time_point time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails if a member is missing that has no communicator, and gets none any
+  // more because the parent has failed.
+  void CheckParent(const Meeting& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Puts the wait of this member into the graph, or takes all of them out.
+  void Watch(Meeting& meeting, int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unwatch(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Arrives at the next operation and returns its round. The last member to
   // come starts it.
@@ -114,6 +147,7 @@ class LocalGroup final : public OperationGroup {
   // Returns once the operation of `round`, which has started, has ended.
   void AwaitEnd(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  void LeaveAs(int rank, absl::string_view reason) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails if a member has left that is not here.
   absl::Status CheckNobodyLeft(const Meeting& meeting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -131,7 +165,8 @@ class LocalGroup final : public OperationGroup {
   const int64_t id_;
   const std::string name_;
   const std::vector<int> members_;
-  const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<WaitGraph> waits_;
+  const std::shared_ptr<LocalGroup> parent_;
 
   mutable Mutex mutex_;
   // A round is complete, an operation has ended, or the group has failed.
@@ -144,6 +179,10 @@ class LocalGroup final : public OperationGroup {
   std::vector<const Collective*> calls_;
   Parts parts_;
   std::atomic<int64_t> ended_ = 0;  // operations that have ended
+  // By group rank: whether the member has a communicator, or had one.
+  std::vector<bool> entered_ ABSL_GUARDED_BY(mutex_);
+  // By group rank.
+  std::vector<std::chrono::milliseconds> timeouts_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);
   // By group rank: why the member has left; "" where it has not.

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/local/local_group.h"
+#include "tessera/comm/local/wait_graph.h"
 
 namespace tessera::internal {
 
@@ -24,9 +25,8 @@ class LocalRegistry {
 
   // The group of `members`, ranks of the world in group order, as `rank` sees
   // it: each member's n-th call for one parent and list joins the n-th group
-  // of these. Does not wait. `parent` is the id of a group, or kNoParent.
-  static constexpr int64_t kNoParent = -1;
-  std::shared_ptr<LocalGroup> Join(int64_t parent,
+  // of these. Does not wait. `parent` is null for groups that have none.
+  std::shared_ptr<LocalGroup> Join(const std::shared_ptr<LocalGroup>& parent,
                                    const std::vector<int>& members, int rank,
                                    absl::string_view name);
 
@@ -39,13 +39,17 @@ class LocalRegistry {
     std::shared_ptr<LocalGroup> group;
     std::vector<int> joined;
   };
-  using Key = std::pair<int64_t, std::vector<int>>;  // parent, members
+  // The parent's id, or kNoParent; the members.
+  static constexpr int64_t kNoParent = -1;
+  using Key = std::pair<int64_t, std::vector<int>>;
 
-  std::shared_ptr<LocalGroup> MakeGroup(const std::vector<int>& members,
+  std::shared_ptr<LocalGroup> MakeGroup(std::shared_ptr<LocalGroup> parent,
+                                        const std::vector<int>& members,
                                         absl::string_view name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<WaitGraph> waits_ = std::make_shared<WaitGraph>();
   Mutex mutex_;
   int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
   // Oldest first. A member joins them in this order.

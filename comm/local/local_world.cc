@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> LocalWorld::Join(
   std::iota(all.begin(), all.end(), 0);
   if (log == nullptr) log = std::make_shared<CommLog>();
   return std::make_unique<internal::LocalCommunicator>(
-      registry_, internal::LocalRegistry::kNoParent, std::move(all), rank,
-      "world", stream, std::move(log));
+      registry_, /*parent=*/nullptr, std::move(all), rank, "world", stream,
+      std::move(log));
 }
 
 void LocalWorld::Leave(int rank, const absl::Status& status) {

@@ -16,12 +16,14 @@ namespace {
 
 using Program = absl::FunctionRef<absl::Status(LocalRank&)>;
 
-// Keeps the first error. Thread-safe.
+// Keeps the first error, of those that others follow from. Thread-safe.
 class FirstError {
  public:
   void Report(int rank, const absl::Status& status) {
     MutexLock lock(mutex_);
-    if (status.ok() || !first_.ok()) return;
+    if (status.ok()) return;
+    const bool is_better = absl::IsAborted(first_) && !absl::IsAborted(status);
+    if (!first_.ok() && !is_better) return;
     first_ = absl::Status(status.code(),
                           absl::StrCat("rank ", rank, ": ", status.message()));
   }

@@ -26,7 +26,8 @@ struct LocalRunOptions {
 // Runs `program` once per rank, each on a thread of its own with a device, a
 // stream and communicators, and joins them. A rank that returns an error makes
 // the others' pending operations fail instead of hang. Returns OK, or the error
-// of the rank that failed first, with "rank N: " before its message;
+// of the rank that failed first, with "rank N: " before its message: Aborted,
+// which comes from another rank's failure, only where there is no other;
 // InvalidArgument for num_ranks < 1.
 absl::Status RunLocalRanks(int num_ranks,
                            absl::FunctionRef<absl::Status(LocalRank&)> program,

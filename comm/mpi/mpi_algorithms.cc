@@ -18,6 +18,9 @@ using Views = absl::InlinedVector<TensorView, 32>;
 // the memory that they are received into.
 constexpr int64_t kReducedAtOnce = 1 << 20;
 
+// What all ranks exchange in one round: up to so many bytes to each peer.
+constexpr int64_t kShort = 32 << 10;
+
 void CopyWhereDifferent(const TensorView& dst, const TensorView& src) {
   if (!IsSameMemory(dst, src)) CopyElements(dst, src);
 }
@@ -67,10 +70,12 @@ class Part {
       : rank_(rank), size_(size), move_(move), scratch_(scratch) {}
 
   absl::Status AllReduce(const Collective& call) const;
+  absl::Status AllReduceShort(const Collective& call) const;
   absl::Status ReduceScatter(const Collective& call) const;
   absl::Status AllGather(const Collective& call) const;
   absl::Status AllToAll(const Collective& call) const;
   absl::Status Broadcast(const Collective& call) const;
+  absl::Status BroadcastShort(const Collective& call) const;
   absl::Status SendRecv(const Collective& call) const;
 
  private:
@@ -138,7 +143,19 @@ absl::Status Part::Gather(absl::Span<const TensorView> pieces) const {
   return move_(sends, recvs);
 }
 
+// What is short goes from all to all at once: a second round would take longer.
+absl::Status Part::AllReduceShort(const Collective& call) const {
+  const Dense send = Dense::Of(call.send);
+  const Dense recv = Dense::For(call.recv);
+  Views same;
+  for (int i = 0; i < size_; ++i) same.push_back(send.flat());
+  TESSERA_RETURN_IF_ERROR(Reduce(call.op, same, recv.flat()));
+  recv.Store();
+  return absl::OkStatus();
+}
+
 absl::Status Part::AllReduce(const Collective& call) const {
+  if (call.send.num_bytes() <= kShort) return AllReduceShort(call);
   const Dense send = Dense::Of(call.send);
   const Dense recv = Dense::For(call.recv);
   Views pieces;
@@ -200,9 +217,25 @@ absl::Status Part::AllToAll(const Collective& call) const {
   return absl::OkStatus();
 }
 
+// What is short, the root gives to all as a whole.
+absl::Status Part::BroadcastShort(const Collective& call) const {
+  const bool is_root = rank_ == call.root;
+  const Dense buffer = is_root ? Dense::Of(call.send) : Dense::For(call.recv);
+  Messages sends;
+  Messages recvs;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (is_root && peer != rank_) Add(peer, buffer.flat(), sends);
+  }
+  if (!is_root) Add(call.root, buffer.flat(), recvs);
+  TESSERA_RETURN_IF_ERROR(move_(sends, recvs));
+  if (!is_root) buffer.Store();
+  return absl::OkStatus();
+}
+
 // The root gives every rank its piece and that of the root; the others give
 // theirs to each other.
 absl::Status Part::Broadcast(const Collective& call) const {
+  if (call.recv.num_bytes() <= kShort) return BroadcastShort(call);
   const bool is_root = rank_ == call.root;
   const Dense buffer = is_root ? Dense::Of(call.send) : Dense::For(call.recv);
   const TensorView roots_piece = EvenPiece(buffer.flat(), call.root);

@@ -14,11 +14,16 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiGroup> group,
                    std::move(log)),
       group_(std::move(group)),
       operations_(std::make_shared<OperationPool>(
-          group_, rank(), this->members()[rank()], stream)) {}
+          group_, rank(), this->members()[rank()], stream, this->log(),
+          progress())) {}
 
 absl::StatusOr<std::vector<std::string>> MpiCommunicator::HostAllGather(
     absl::string_view value) {
   return group_->HostAllGather(value);
+}
+
+void MpiCommunicator::SetTimeout(std::chrono::milliseconds timeout) {
+  group_->SetTimeout(timeout);
 }
 
 void MpiCommunicator::Abort(const absl::Status& reason) {
@@ -29,7 +34,6 @@ void MpiCommunicator::Abort(const absl::Status& reason) {
 
 absl::Status MpiCommunicator::Enqueue(absl::Span<const Collective> calls,
                                       int64_t sequence) {
-  TESSERA_RETURN_IF_ERROR(group_->status());
   return operations_->Launch(calls, sequence, name());
 }
 

@@ -22,16 +22,19 @@ namespace {
 // Reports are cut to what MPI sends at once, whether or not the receiver looks.
 constexpr size_t kMaxReportBytes = 1024;
 
-// What one wait for others takes: turns at MPI, with the core left to others in
-// between, and short sleeps after many.
+// What one wait for others takes: turns at MPI, from some on with the core left
+// to others in between, and short sleeps after many.
 class Patience {
  public:
   explicit Patience(std::chrono::milliseconds timeout)
       : deadline_(Clock::now() + timeout) {}
 
+  // Whether this is a turn at rare things: one in many.
+  bool IsRareTurn() const { return turns_ % kRare == kRare - 1; }
   // False once the time is over.
   bool TakeTurn() {
-    if (++turns_ <= kYields) {
+    if (++turns_ <= kSpins) return true;
+    if (turns_ <= kYields) {
       std::this_thread::yield();
       return true;
     }
@@ -41,7 +44,10 @@ class Patience {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // MPI leaves the core to others itself where it knows that it has to.
+  static constexpr int kSpins = 256;
   static constexpr int kYields = 1000;
+  static constexpr int kRare = 16;
   static constexpr std::chrono::microseconds kSleep{50};
 
   const Clock::time_point deadline_;
@@ -71,10 +77,11 @@ MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, int64_t id,
       id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
-      rank_(rank) {}
+      rank_(rank),
+      timeout_(transport_->options().timeout) {}
 
 absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
-  TESSERA_RETURN_IF_ERROR(status());
+  TESSERA_RETURN_IF_ERROR(KnownFailure());
   const Moment moment = {CollectiveKindName(calls.front().kind),
                          num_operations_++};
   return Fail(RunCalls(calls, moment));
@@ -82,42 +89,100 @@ absl::Status MpiGroup::Run(int, absl::Span<const Collective> calls) {
 
 absl::Status MpiGroup::RunCalls(absl::Span<const Collective> calls,
                                 const Moment& moment) {
-  TESSERA_RETURN_IF_ERROR(Meet(calls, moment));
+  bool has_met = !MustMeet(calls);
   const auto move = [&](absl::Span<const Message> sends,
                         absl::Span<const Message> recvs) {
-    return Move(sends, recvs, moment);
+    if (has_met) return Move(sends, recvs, moment);
+    has_met = true;
+    return MeetAndMove(calls, sends, recvs, moment);
   };
   for (const Collective& call : calls) {
     TESSERA_RETURN_IF_ERROR(RunCall(call, rank_, size(), move, scratch_));
   }
-  return absl::OkStatus();
+  return has_met ? absl::OkStatus() : move({}, {});
 }
 
-absl::Status MpiGroup::Meet(absl::Span<const Collective> calls,
-                            const Moment& moment) {
-  const bool check = transport_->options().check;
-  const bool barrier =
-      std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
-        return call.kind == CollectiveKind::kBarrier;
-      });
-  if (!check && !barrier) return absl::OkStatus();
-  std::vector<int> all(size());
-  std::iota(all.begin(), all.end(), 0);
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> given,
-      Exchange(all, MpiChannel::kMeeting,
-               check ? EncodeCalls(calls, size()) : "", moment));
+bool MpiGroup::MustMeet(absl::Span<const Collective> calls) const {
+  return transport_->options().check ||
+         std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+           return call.kind == CollectiveKind::kBarrier;
+         });
+}
+
+absl::Status MpiGroup::MeetAndMove(absl::Span<const Collective> calls,
+                                   absl::Span<const Message> sends,
+                                   absl::Span<const Message> recvs,
+                                   const Moment& moment) {
+  if (letters_ == nullptr) letters_ = std::make_shared<Letters>(size());
+  const std::string head =
+      transport_->options().check ? EncodeCalls(calls, size()) : "";
+  letters_->Begin(head);
+  std::vector<Message> later_sends;
+  for (const Message& m : sends) {
+    if (!letters_->Add(m)) later_sends.push_back(m);
+  }
+  std::vector<std::string> heads(size());
+  TESSERA_RETURN_IF_ERROR(ExchangeLetters(head, heads, moment));
+  TESSERA_RETURN_IF_ERROR(Compare(calls, heads, moment));
+  std::vector<Message> later_recvs;
+  for (const Message& m : recvs) {
+    if (!letters_->Take(m)) later_recvs.push_back(m);
+  }
+  if (later_sends.empty() && later_recvs.empty()) return absl::OkStatus();
+  return Move(later_sends, later_recvs, moment);
+}
+
+absl::Status MpiGroup::ExchangeLetters(absl::string_view head,
+                                       std::vector<std::string>& heads,
+                                       const Moment& moment) {
+  const int tag = Tag(MpiChannel::kMeeting);
+  const auto own = std::make_shared<const std::string>(head);
+  const bool is_long = head.size() > Letters::kHeadBytes;
+  MpiBatch batch(*transport_);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    TESSERA_RETURN_IF_ERROR(batch.ReceiveOne(members_[peer], tag,
+                                             letters_->Received(peer),
+                                             Letters::kMostBytes, letters_));
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    TESSERA_RETURN_IF_ERROR(
+        batch.SendOne(members_[peer], tag, letters_->Sent(peer), letters_));
+    if (is_long) TESSERA_RETURN_IF_ERROR(batch.Send(members_[peer], tag, own));
+  }
+  TESSERA_RETURN_IF_ERROR(Finish(batch, moment));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) {
+      heads[peer] = *own;
+    } else if (letters_->HasHead(peer)) {
+      heads[peer] = std::string(letters_->Head(peer));
+    } else {
+      heads[peer].resize(letters_->HeadBytes(peer));
+      TESSERA_RETURN_IF_ERROR(batch.ReceiveOne(
+          members_[peer], tag, heads[peer].data(), letters_->HeadBytes(peer),
+          /*owner=*/nullptr));
+    }
+  }
+  return Finish(batch, moment);
+}
+
+absl::Status MpiGroup::Compare(absl::Span<const Collective> calls,
+                               absl::Span<const std::string> given,
+                               const Moment& moment) const {
   const bool same = std::all_of(
       given.begin(), given.end(),
       [&](const std::string& bytes) { return bytes == given[rank_]; });
-  if (!check || (same && !MayDiffer(calls))) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const std::string difference, Compare(given));
+  if (same && !(transport_->options().check && MayDiffer(calls))) {
+    return absl::OkStatus();
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string difference, FindDifference(given));
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "comm: ranks disagree at ", Where(moment), ": ", difference));
 }
 
-absl::StatusOr<std::string> MpiGroup::Compare(
+absl::StatusOr<std::string> MpiGroup::FindDifference(
     absl::Span<const std::string> given) const {
   std::deque<DecodedCalls> decoded;
   std::vector<absl::Span<const Collective>> launches;
@@ -138,9 +203,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::HostAllGather(
         absl::StrCat("comm: host_all_gather of '", name_, "': ", value.size(),
                      " bytes are more than one message"));
   }
-  std::vector<int> all(size());
-  std::iota(all.begin(), all.end(), 0);
-  return Exchange(all, MpiChannel::kHost, value,
+  return Exchange(Everyone(), MpiChannel::kHost, value,
                   {"host_all_gather", num_host_calls_++});
 }
 
@@ -201,7 +264,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     TESSERA_RETURN_IF_ERROR(
         batch.Send(members_[members[i]], Tag(channel), own));
   }
-  for (Patience patience(transport_->options().timeout);;) {
+  for (Patience patience(timeout_);;) {
     for (auto i = awaited.begin(); i != awaited.end();) {
       TESSERA_ASSIGN_OR_RETURN(
           const bool there,
@@ -210,7 +273,7 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     }
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done && awaited.empty()) return given;
-    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.IsRareTurn()) TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
     std::vector<int> missing = batch.Unfinished();
     for (int i : awaited) missing.push_back(members_[members[i]]);
@@ -230,10 +293,14 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
   for (const Message& m : sends) {
     TESSERA_RETURN_IF_ERROR(batch.Send(members_[m.peer], tag, m.data, m.bytes));
   }
-  for (Patience patience(transport_->options().timeout);;) {
+  return Finish(batch, moment);
+}
+
+absl::Status MpiGroup::Finish(MpiBatch& batch, const Moment& moment) {
+  for (Patience patience(timeout_);;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done) return absl::OkStatus();
-    TESSERA_RETURN_IF_ERROR(LookForFailure());
+    if (patience.IsRareTurn()) TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
     return TimeoutOf(batch.Unfinished(), moment);
   }
@@ -249,11 +316,10 @@ absl::Status MpiGroup::TimeoutOf(std::vector<int> missing,
                                  const Moment& moment) const {
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  return absl::DeadlineExceededError(
-      absl::StrCat("comm: ", missing.size() == 1 ? "rank " : "ranks ",
-                   absl::StrJoin(missing, ","), " did not come to ",
-                   moment.what, ", ", Where(moment), ", within ",
-                   transport_->options().timeout.count(), " ms"));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "comm: ", missing.size() == 1 ? "rank " : "ranks ",
+      absl::StrJoin(missing, ","), " did not come to ", moment.what, ", ",
+      Where(moment), ", within ", timeout_.load().count(), " ms"));
 }
 
 absl::Status MpiGroup::Fail(const absl::Status& failure) {
@@ -280,11 +346,13 @@ absl::Status MpiGroup::Note(const absl::Status& failure) {
   return failure_;
 }
 
+absl::Status MpiGroup::KnownFailure() {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
 absl::Status MpiGroup::LookForFailure() {
-  {
-    MutexLock lock(mutex_);
-    if (!failure_.ok()) return failure_;
-  }
+  TESSERA_RETURN_IF_ERROR(KnownFailure());
   TESSERA_ASSIGN_OR_RETURN(
       const std::optional<std::string> report,
       MpiReceiveFromAny(*transport_, Tag(MpiChannel::kFailure)));
@@ -297,6 +365,12 @@ absl::Status MpiGroup::status() {
   return absl::AbortedError(absl::StrCat(
       "comm: '", name_,
       "' is aborted: ", absl::StripPrefix(failure.message(), "comm: ")));
+}
+
+std::vector<int> MpiGroup::Everyone() const {
+  std::vector<int> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::string MpiGroup::Where(const Moment& moment) const {

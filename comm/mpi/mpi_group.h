@@ -1,6 +1,8 @@
 #ifndef TESSERA_COMM_MPI_MPI_GROUP_H_
 #define TESSERA_COMM_MPI_MPI_GROUP_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tessera/base/mutex.h"
 #include "tessera/comm/collective.h"
+#include "tessera/comm/mpi/letters.h"
 #include "tessera/comm/mpi/mpi_algorithms.h"
 #include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/comm/operation_pool.h"
@@ -39,6 +42,10 @@ class MpiGroup final : public OperationGroup {
   int rank() const { return rank_; }
   const std::shared_ptr<MpiTransport>& transport() const { return transport_; }
 
+  // How long this process waits for the others from now on; at first what the
+  // options say.
+  void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
   // Returns once this rank has what it is to have, and its memory is free.
   absl::Status Run(int rank, absl::Span<const Collective> calls) override;
   void Abort(absl::string_view reason) override;
@@ -53,7 +60,7 @@ class MpiGroup final : public OperationGroup {
       absl::Span<const int> members, absl::string_view name);
 
   // OK, or Aborted with the reason.
-  absl::Status status();
+  absl::Status status() override;
 
  private:
   // What is being waited for, for errors.
@@ -77,15 +84,34 @@ class MpiGroup final : public OperationGroup {
   absl::StatusOr<std::vector<std::string>> TryToExchange(
       absl::Span<const int> members, MpiChannel channel,
       absl::string_view value, const Moment& moment);
-  // Meets the others and compares the calls.
-  absl::Status Meet(absl::Span<const Collective> calls, const Moment& moment);
-  // What the members disagree on, or "". `given` is from EncodeCalls.
-  absl::StatusOr<std::string> Compare(
+  // Whether ranks meet before they move anything for these calls.
+  bool MustMeet(absl::Span<const Collective> calls) const;
+  // Meets the others, compares the calls, and moves the first messages. Those
+  // that are short come with what is compared.
+  absl::Status MeetAndMove(absl::Span<const Collective> calls,
+                           absl::Span<const Message> sends,
+                           absl::Span<const Message> recvs,
+                           const Moment& moment);
+  // Exchanges the letters that are written, and heads: those of all members.
+  absl::Status ExchangeLetters(absl::string_view head,
+                               std::vector<std::string>& heads,
+                               const Moment& moment);
+  // Fails where members disagree. `given` is from EncodeCalls, or empty.
+  absl::Status Compare(absl::Span<const Collective> calls,
+                       absl::Span<const std::string> given,
+                       const Moment& moment) const;
+  // What the members disagree on, or "".
+  absl::StatusOr<std::string> FindDifference(
       absl::Span<const std::string> given) const;
   absl::Status Move(absl::Span<const Message> sends,
                     absl::Span<const Message> recvs, const Moment& moment);
 
-  // OK, or what the group has failed with, having looked for reports.
+  // Waits until the messages are done.
+  absl::Status Finish(MpiBatch& batch, const Moment& moment);
+
+  // OK, or what the group has failed with by now.
+  absl::Status KnownFailure();
+  // The same, having looked for reports.
   absl::Status LookForFailure();
   // Fails the group, unless it has failed already, tells the members, and
   // returns what it failed with. OK does nothing.
@@ -94,6 +120,8 @@ class MpiGroup final : public OperationGroup {
   absl::Status Note(const absl::Status& failure);
   absl::Status TimeoutOf(std::vector<int> missing, const Moment& moment) const;
 
+  // The indices of all members.
+  std::vector<int> Everyone() const;
   // "operation 3 of 'dp'"
   std::string Where(const Moment& moment) const;
 
@@ -102,9 +130,11 @@ class MpiGroup final : public OperationGroup {
   const std::string name_;
   const std::vector<int> members_;
   const int rank_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   int64_t num_operations_ = 0;  // that have come to Run
   int64_t num_host_calls_ = 0;
-  std::vector<char> scratch_;  // of the operation
+  std::vector<char> scratch_;         // of the operation
+  std::shared_ptr<Letters> letters_;  // null before the first meeting
 
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -92,7 +92,7 @@ int MpiTransport::TagOf(int64_t id, MpiChannel channel) {
 }
 
 void MpiTransport::Keep(MPI_Request request,
-                        std::shared_ptr<const std::string> memory) {
+                        std::shared_ptr<const void> memory) {
   MutexLock lock(mutex_);
   kept_.emplace_back(request, std::move(memory));
 }
@@ -136,12 +136,28 @@ absl::Status MpiBatch::Receive(int peer, int tag, void* data, int64_t bytes) {
 
 absl::Status MpiBatch::Send(int peer, int tag,
                             std::shared_ptr<const std::string> text) {
+  const absl::string_view message = *text;
+  return SendOne(peer, tag, message, std::move(text));
+}
+
+absl::Status MpiBatch::SendOne(int peer, int tag, absl::string_view message,
+                               Owner owner) {
   MPI_Request request = MPI_REQUEST_NULL;
   TESSERA_RETURN_IF_ERROR(
       MpiStatus("MPI_Isend",
-                MPI_Isend(text->data(), static_cast<int>(text->size()),
+                MPI_Isend(message.data(), static_cast<int>(message.size()),
                           MPI_BYTE, peer, tag, transport_.comm(), &request)));
-  Add(request, {.peer = peer, .memory = std::move(text)});
+  Add(request, {.peer = peer, .memory = std::move(owner)});
+  return absl::OkStatus();
+}
+
+absl::Status MpiBatch::ReceiveOne(int peer, int tag, char* data,
+                                  int64_t most_bytes, Owner owner) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  TESSERA_RETURN_IF_ERROR(MpiStatus(
+      "MPI_Irecv", MPI_Irecv(data, static_cast<int>(most_bytes), MPI_BYTE, peer,
+                             tag, transport_.comm(), &request)));
+  Add(request, {.peer = peer, .is_receive = true, .memory = std::move(owner)});
   return absl::OkStatus();
 }
 

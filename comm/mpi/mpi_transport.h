@@ -50,7 +50,7 @@ class MpiTransport {
 
   // Keeps, to the end of the process, a request that MPI has not done with and
   // the memory it is about.
-  void Keep(MPI_Request request, std::shared_ptr<const std::string> memory);
+  void Keep(MPI_Request request, std::shared_ptr<const void> memory);
 
  private:
   MpiTransport(MPI_Comm comm, int rank, int size, int max_tag,
@@ -68,7 +68,7 @@ class MpiTransport {
   const MpiWorld::Options options_;
   Mutex mutex_;
   int64_t free_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::pair<MPI_Request, std::shared_ptr<const std::string>>> kept_
+  std::vector<std::pair<MPI_Request, std::shared_ptr<const void>>> kept_
       ABSL_GUARDED_BY(mutex_);
 };
 
@@ -86,8 +86,15 @@ class MpiBatch {
   // The memory must stay until the batch is done.
   absl::Status Send(int peer, int tag, const void* data, int64_t bytes);
   absl::Status Receive(int peer, int tag, void* data, int64_t bytes);
-  // A single message, of up to max_message_bytes. Needs no memory to stay.
+  // A single message. Needs no memory to stay.
   absl::Status Send(int peer, int tag, std::shared_ptr<const std::string> text);
+  // A single message whose memory is part of `owner`, which needs not stay.
+  using Owner = std::shared_ptr<const void>;
+  absl::Status SendOne(int peer, int tag, absl::string_view message,
+                       Owner owner);
+  // The same of up to so many bytes.
+  absl::Status ReceiveOne(int peer, int tag, char* data, int64_t most_bytes,
+                          Owner owner);
   // The next message from `peer` if it has come, of any length, into `text`,
   // which must stay until the batch is done. False if it has not.
   absl::StatusOr<bool> ReceiveIfThere(int peer, int tag, std::string& text);
@@ -101,7 +108,7 @@ class MpiBatch {
   struct About {
     int peer = 0;
     bool is_receive = false;
-    std::shared_ptr<const std::string> memory = nullptr;  // null: the caller's
+    Owner memory = nullptr;  // null: the caller's
   };
 
   void Add(MPI_Request request, About about);

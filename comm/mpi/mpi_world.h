@@ -47,8 +47,11 @@ absl::Status FinishMpi();
 //
 //   (a)  for every MiB of the largest piece
 //
-// Ranks meet before each operation and compare their calls, with n-1 short
-// messages more (see Options::check). A rank that waits for others looks for
+// Ranks meet before each operation and compare their calls, with n-1 messages
+// more (see Options::check). What is short comes with these: the first 32 KiB
+// for each peer, and all of an all_reduce or broadcast of up to 32 KiB, which
+// then go from all to all, or from the root, at once: no messages more, n-1
+// times N bytes. A rank that waits for others looks for
 // messages over and over, so other threads of its core come second.
 //
 // Groups share a duplicate of the MPI communicator, in which tags tell them

@@ -41,6 +41,23 @@ class Progress final : public Event::State {
     return failed_ < point ? error_ : absl::OkStatus();
   }
 
+  // Waits for an event of another stream.
+  absl::Status Await(const Event& event) {
+    SetAwaited(event);
+    const absl::Status status = event.Synchronize();
+    SetAwaited(Event());
+    return status;
+  }
+
+  std::shared_ptr<State> Awaited() const override {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<State>& state = awaited_.state();
+    if (state == nullptr || state->HasPassed(awaited_.point())) return nullptr;
+    return state;
+  }
+
+  bool HasPassed(int64_t point) const override { return done() >= point; }
+
   int64_t done() const {
     MutexLock lock(mutex_);
     return done_;
@@ -51,8 +68,14 @@ class Progress final : public Event::State {
   }
 
  private:
+  void SetAwaited(Event event) {
+    MutexLock lock(mutex_);
+    std::swap(awaited_, event);
+  }
+
   mutable Mutex mutex_;
   CondVar passed_;
+  Event awaited_ ABSL_GUARDED_BY(mutex_);
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   int64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // the item that did
@@ -151,6 +174,7 @@ class WorkerStream final : public TracedStream {
     return progress_->Synchronize(enqueued());
   }
   absl::Status status() const override { return progress_->status(); }
+  std::shared_ptr<Event::State> progress() const override { return progress_; }
 
  private:
   // One of the two: work, which a failed stream drops; an event to wait for.
@@ -241,7 +265,7 @@ std::optional<WorkerStream::Item> WorkerStream::Next() {
 void WorkerStream::Run(Item item) {
   absl::Status result;
   if (!item.body) {
-    result = item.event.Synchronize();
+    result = progress_->Await(item.event);
   } else if (status().ok()) {
     result = RunTraced(item.number, item.body);
   }

@@ -117,6 +117,20 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
   return losses;
 }
 
+// Makes this process one of those that mpirun has started. Only rank 0 speaks.
+absl::Status JoinProcesses(Options& options) {
+  absl::Status status = tessera::StartMpi();
+  if (!status.ok()) return status;
+  absl::StatusOr<tessera::MpiWorld> world = tessera::MpiWorld::Create();
+  if (!world.ok()) return world.status();
+  options.world = *std::move(world);
+  if (options.world->rank() == 0) return absl::OkStatus();
+  if (std::freopen("/dev/null", "w", stdout) != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError("cannot open /dev/null");
+}
+
 int Run(int argc, char** argv) {
   absl::StatusOr<Request> request = ParseCommandLine(argc, argv);
   if (!request.ok()) return Complain(request.status(), kUnusable);
@@ -125,6 +139,10 @@ int Run(int argc, char** argv) {
     return 0;
   }
   Options options = std::get<Options>(*std::move(request));
+  if (options.backend == Backend::kMpi) {
+    const absl::Status joined = JoinProcesses(options);
+    if (!joined.ok()) return Complain(joined, kFailed);
+  }
   absl::StatusOr<Text> text =
       LoadText(options.text_path, options.model.context);
   if (!text.ok()) return Complain(text.status(), kUnusable);
@@ -133,7 +151,8 @@ int Run(int argc, char** argv) {
   absl::StatusOr<std::string> description = DescribeRun(options, *text);
   if (!description.ok()) return Complain(description.status(), kFailed);
   Print(*description);
-  const absl::Status status = TrainAndCheck(options, *text);
+  absl::Status status = TrainAndCheck(options, *text);
+  if (status.ok() && options.world.has_value()) status = tessera::FinishMpi();
   return status.ok() ? 0 : Complain(status, kFailed);
 }
 

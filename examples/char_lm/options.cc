@@ -16,9 +16,8 @@ namespace {
 
 constexpr char kAbout[] =
     "Trains a character-level transformer with its weights, gradients and\n"
-    "optimizer sharded over a mesh of ranks, which are threads, and checks "
-    "the\n"
-    "losses against a run in one process.";
+    "optimizer sharded over a mesh of ranks, which are threads or processes,\n"
+    "and checks the losses against a run in one process.";
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -28,7 +27,8 @@ constexpr char kExamples[] =
     "  char_lm --optimizer muon --dtype bf16 --clip 1\n"
     "  char_lm --mesh dp_outer=2,dp_inner=2,tp=2\n"
     "  char_lm --placements \"param=[R,R] grad=[P,Flat] "
-    "optim=[Flat,Flat]\"\n";
+    "optim=[Flat,Flat]\"\n"
+    "  mpirun -n 4 char_lm --backend mpi\n";
 
 // CLI11's messages may have several lines.
 std::string FirstLine(const std::string& text) {
@@ -144,6 +144,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   std::string streams = "inline";
   std::string optimizer = "sgd";
   std::string dtype = "f32";
+  std::string backend = "local";
   bool no_reference = false;
 
   const std::map<std::string, tessera::ZeroGrad> zero_names = {
@@ -158,6 +159,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       {"muon", Optimizer::kMuon}};
   const std::map<std::string, tessera::DType> dtype_names = {
       {"f32", tessera::DType::kF32}, {"bf16", tessera::DType::kBF16}};
+  const std::map<std::string, Backend> backend_names = {
+      {"local", Backend::kLocal}, {"mpi", Backend::kMpi}};
   std::vector<std::string> strategies;
   for (absl::string_view name : tessera::StrategyNames()) {
     strategies.emplace_back(name);
@@ -218,6 +221,10 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
                  "Who runs streams: inline (the rank's thread) or worker")
       ->check(CLI::IsMember(&stream_names))
       ->capture_default_str();
+  app.add_option("--backend", backend,
+                 "Ranks are threads (local) or what mpirun starts (mpi)")
+      ->check(CLI::IsMember(&backend_names))
+      ->capture_default_str();
   app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -249,6 +256,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   if (rate_option->count() == 0) {
     options.learning_rate = DefaultLearningRate(options.optimizer);
   }
+  options.backend = backend_names.at(backend);
   options.compare = !no_reference;
   TESSERA_ASSIGN_OR_RETURN(options.mesh, tessera::DeviceMesh::Parse(mesh));
   TESSERA_RETURN_IF_ERROR(CheckMesh(options.mesh, mesh));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "char_lm/model.h"
+#include "tessera/comm/mpi/mpi_world.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/fsdp/context.h"
 #include "tessera/fsdp/placements.h"
@@ -16,6 +17,12 @@
 #include "tessera/tensor/dtype.h"
 
 namespace char_lm {
+
+// Where ranks come from.
+enum class Backend {
+  kLocal,  // threads of this process
+  kMpi,    // processes that mpirun starts, of which this is one
+};
 
 // The mesh axis along which ranks share out the rows of layer norms. All others
 // are data-parallel, outer before inner.
@@ -57,7 +64,9 @@ struct Options {
   uint64_t seed = 1;
   tessera::ZeroGrad zero_grad = tessera::ZeroGrad::kRelease;
   tessera::CpuStreams streams = tessera::CpuStreams::kInline;
-  bool compare = true;  // with the oracle and big-batch runs
+  Backend backend = Backend::kLocal;
+  std::optional<tessera::MpiWorld> world;  // of the processes, once it is there
+  bool compare = true;                     // with the oracle and big-batch runs
   // A file for the last step as a trace; empty: none.
   std::string trace_path;
 

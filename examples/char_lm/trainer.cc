@@ -153,8 +153,41 @@ absl::StatusOr<RankResult> TrainRank(const Options& options, const Text& text,
   return result;
 }
 
+// As one process of options.world.
+absl::StatusOr<TrainResult> TrainAsProcess(const Options& options,
+                                           const Text& text,
+                                           const Observer& observer) {
+  tessera::MpiWorld world = *options.world;
+  if (world.num_ranks() != options.mesh.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mesh ", options.mesh.ToString(), " has ", options.mesh.size(),
+        " ranks, mpirun has started ", world.num_ranks()));
+  }
+  tessera::CpuDevice device(
+      {.streams = options.streams, .trace = !options.trace_path.empty()});
+  TESSERA_ASSIGN_OR_RETURN(const auto compute, device.NewStream("compute"));
+  TESSERA_ASSIGN_OR_RETURN(const auto comm, world.Join(*compute));
+  tessera::CommSet comms(*comm);
+  TESSERA_ASSIGN_OR_RETURN(RankResult rank,
+                           TrainRank(options, text, observer, comms, *compute));
+  TrainResult result;
+  result.losses = std::move(rank.losses);
+  result.seconds = rank.seconds;
+  result.communication = std::move(rank.communication);
+  result.memory.push_back(std::move(rank.memory));
+  if (!options.trace_path.empty()) {
+    result.traces.push_back(
+        {.rank = world.rank(), .trace = std::move(rank.trace)});
+  }
+  result.units = std::move(rank.units);
+  return result;
+}
+
 absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,
                                   const Observer& observer) {
+  if (options.world.has_value()) {
+    return TrainAsProcess(options, text, observer);
+  }
   std::vector<RankResult> ranks(options.mesh.size());
   TESSERA_RETURN_IF_ERROR(tessera::RunLocalRanks(
       options.mesh.size(),

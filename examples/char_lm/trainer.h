@@ -65,7 +65,8 @@ absl::StatusOr<RankResult> TrainRank(const Options& options, const Text& text,
                                      tessera::CommSet& comms,
                                      tessera::Stream& compute);
 
-// Trains on as many threads as the mesh has ranks.
+// Trains on as many threads as the mesh has ranks; where options.world is
+// there, as one of so many processes, whose result is its own.
 absl::StatusOr<TrainResult> Train(const Options& options, const Text& text,
                                   const Observer& observer);
 

@@ -1,16 +1,25 @@
 #include "tessera/comm/comm_log.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/file.h"
+#include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::IsOkAndHolds;
+using ::tessera::testing::StatusIs;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -61,7 +70,7 @@ TEST(CommLog, CountsPerCommunicatorAndKind) {
 }
 
 TEST(CommLog, KeepsTheLastRecords) {
-  CommLog log(/*ring_size=*/3);
+  CommLog log({.ring_size = 3});
   for (int i = 0; i < 5; ++i) {
     log.Append(Record("dp", CollectiveKind::kAllGather, i, 1));
   }
@@ -70,7 +79,7 @@ TEST(CommLog, KeepsTheLastRecords) {
 }
 
 TEST(CommLog, TakesAppendsFromManyThreads) {
-  CommLog log(/*ring_size=*/0);
+  CommLog log({.ring_size = 0});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&log] {
@@ -82,6 +91,90 @@ TEST(CommLog, TakesAppendsFromManyThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(log.counters().begin()->second, (CommCounter{4000, 8000}));
   EXPECT_THAT(log.recent(), IsEmpty());
+}
+
+TEST(CommLog, TableShowsHowFarCommunicatorsHaveCome) {
+  CommLog log;
+  const auto dp = std::make_shared<CommProgress>();
+  dp->started = 2;
+  dp->done = 1;
+  CollectiveRecord record =
+      Record("dp", CollectiveKind::kReduceScatter, 0, 1536);
+  record.elements = 1024;
+  record.group_size = 4;
+  log.Append(record, dp);
+  record.sequence = 1;
+  log.Append(record, dp);
+  record.sequence = 2;
+  record.kind = CollectiveKind::kBroadcast;
+  log.Append(record, dp);
+  const std::string table =
+      "state     communicator  sequence  collective      op   dtype  elements  "
+      "bytes received  ranks\n"
+      "done      dp            0         reduce_scatter  sum  f32    1024      "
+      "1536            4\n"
+      "started   dp            1         reduce_scatter  sum  f32    1024      "
+      "1536            4\n"
+      "enqueued  dp            2         broadcast       -    f32    1024      "
+      "1536            4\n";
+  EXPECT_EQ(log.ToTable(), table);
+  const std::string path = absl::StrCat(::testing::TempDir(), "/requested.txt");
+  ASSERT_OK(log.WriteTable(path));
+  EXPECT_THAT(internal::ReadFile(path), IsOkAndHolds(table));
+  EXPECT_THAT(log.WriteTable("/no/such/folder/table.txt"),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+// A folder of its own below that of all tests.
+std::string NewFolder(absl::string_view name) {
+  std::string folder = absl::StrCat(::testing::TempDir(), "/comm_log_", name);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+TEST(CommLog, FirstFailureLeavesATableInTheFolder) {
+  std::vector<std::string> lines;
+  const std::string folder = NewFolder("first");
+  CommLog log({.dump_folder = folder,
+               .logger = Logger(
+                   [&](absl::LogSeverity, absl::string_view line) {
+                     lines.emplace_back(line);
+                   },
+                   absl::LogSeverity::kInfo)});
+  log.Append(Record("dp", CollectiveKind::kAllReduce, 7, 10));
+  log.NoteFailure(3, absl::AbortedError("the first"));
+  log.NoteFailure(3, absl::AbortedError("the second"));
+  const std::string path = folder + "/tessera-rank3.txt";
+  EXPECT_THAT(
+      internal::ReadFile(path),
+      IsOkAndHolds("The last collectives of rank 3, oldest first, when one of "
+                   "them failed with\n\nABORTED: the first\n\n" +
+                   log.ToTable()));
+  EXPECT_THAT(lines, ElementsAre("comm: a collective failed on rank 3; the "
+                                 "last ones are in " +
+                                 path));
+}
+
+TEST(CommLog, EnvironmentNamesTheFolder) {
+  const std::string folder = NewFolder("environment");
+  setenv("TESSERA_COMM_DUMP", folder.c_str(), 1);
+  CommLog log;
+  unsetenv("TESSERA_COMM_DUMP");
+  log.NoteFailure(0, absl::AbortedError("gone"));
+  EXPECT_OK(internal::ReadFile(folder + "/tessera-rank0.txt").status());
+}
+
+TEST(CommLog, SaysWhereATableCannotBeWritten) {
+  std::vector<std::string> lines;
+  CommLog log({.dump_folder = "/no/such/folder",
+               .logger = Logger(
+                   [&](absl::LogSeverity, absl::string_view line) {
+                     lines.emplace_back(line);
+                   },
+                   absl::LogSeverity::kInfo)});
+  log.NoteFailure(0, absl::AbortedError("gone"));
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("/no/such/folder")));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <latch>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tests/cpu_streams.h"
@@ -22,9 +24,9 @@ namespace tessera {
 namespace {
 
 using ::tessera::testing::IsOk;
+using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -271,23 +273,164 @@ TEST_P(LocalFailures, TimeoutNamesWhoDidNotCome) {
   }
 }
 
-TEST_P(LocalFailures, GroupsInCrossedOrderTimeOut) {
-  const std::vector<absl::Status> results = Results(
-      2,
-      [&](LocalRank& rank) -> absl::Status {
+// Rank 0 alone is in a hurry, and only in this group.
+TEST_P(LocalFailures, TimeoutIsSetForOneCommunicatorOfOneRank) {
+  std::latch others(2);
+  const std::vector<absl::Status> results =
+      Results(3, [&](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1, 2}, "tp", rank.stream));
+        if (rank.rank == 0) dp.SetTimeout(milliseconds(50));
+        if (rank.rank == 2) std::this_thread::sleep_for(milliseconds(300));
+        absl::Status status = tp->Barrier();
+        status.Update(rank.stream.Synchronize());
+        EXPECT_OK(status);
+        if (rank.rank == 2) {
+          others.wait();
+          return absl::OkStatus();
+        }
+        status.Update(dp.Barrier());
+        status.Update(rank.stream.Synchronize());
+        others.count_down();
+        return status;
+      });
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                   HasSubstr("rank 2 did not come to barrier, "
+                                             "operation 0 of 'dp', within 50 "
+                                             "ms")));
+}
+
+TEST_P(LocalFailures, GroupsInCrossedOrderAreFoundAndNamed) {
+  const std::vector<absl::Status> results =
+      Results(2, [](LocalRank& rank) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(
             const std::unique_ptr<Communicator> other,
             rank.comms.world().Subgroup({0, 1}, "tp", rank.stream));
         Communicator* first = other.get();
         Communicator* second = &rank.comms.world();
+        EXPECT_OK(first->Barrier());
         if (rank.rank == 1) std::swap(first, second);
         absl::Status status = first->Barrier();
         status.Update(second->Barrier());
+        status.Update(rank.stream.Synchronize());
         return status;
+      });
+  EXPECT_THAT(
+      results,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    "comm: ranks wait for each other: rank 0 waits in barrier, "
+                    "operation 1 of 'tp', for rank 1; rank 1 waits in barrier, "
+                    "operation 0 of 'dp', for rank 0")));
+}
+
+// Ranks 1, 2 and 3 wait for the next one, rank 0 for one of them.
+TEST_P(LocalFailures, CircleOfThreeGroupsIsFoundAmongMoreRanks) {
+  const std::vector<absl::Status> results =
+      Results(4, [](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        std::vector<std::unique_ptr<Communicator>> pairs;
+        const int all_pairs[][2] = {{1, 2}, {2, 3}, {1, 3}, {0, 1}};
+        for (const auto& [a, b] : all_pairs) {
+          if (rank.rank != a && rank.rank != b) continue;
+          TESSERA_ASSIGN_OR_RETURN(
+              pairs.emplace_back(),
+              dp.Subgroup({a, b}, absl::StrCat(a, b), rank.stream));
+        }
+        // In this order, rank 1 waits in 12 for rank 2, in 23 for 3, in 13.
+        if (rank.rank == 2) std::swap(pairs[0], pairs[1]);
+        if (rank.rank == 3) std::swap(pairs[0], pairs[1]);
+        absl::Status status;
+        for (const auto& pair : pairs) status.Update(pair->Barrier());
+        status.Update(rank.stream.Synchronize());
+        return status;
+      });
+  for (int rank : {1, 2, 3}) {
+    EXPECT_THAT(
+        results[rank],
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 "comm: ranks wait for each other: "
+                 "rank 1 waits in barrier, operation 0 of '12', for rank 2; "
+                 "rank 2 waits in barrier, operation 0 of '23', for rank 3; "
+                 "rank 3 waits in barrier, operation 0 of '13', for rank 1"));
+  }
+  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kAborted,
+                                   HasSubstr("ranks wait for each other")));
+}
+
+TEST_P(LocalFailures, HostGathersInCrossedOrderAreFoundAndNamed) {
+  const std::vector<absl::Status> results =
+      Results(2, [](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1}, "tp", rank.stream));
+        return (rank.rank == 0 ? *tp : dp).HostAllGather("x").status();
+      });
+  EXPECT_THAT(
+      results,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    "comm: ranks wait for each other: rank 0 waits in "
+                    "host_all_gather, operation 0 of 'tp', for rank 1; rank 1 "
+                    "waits in host_all_gather, operation 0 of 'dp', for rank "
+                    "0")));
+}
+
+// Each rank has a communicator on either of two streams, of which one waits for
+// the other: for that of 'dp' on rank 0, for that of 'tp' on rank 1.
+TEST(LocalWorkerFailures, CircleOverEventsBetweenStreamsIsFound) {
+  std::vector<absl::Status> results(2);
+  LocalRunOptions options;
+  options.device.streams = CpuStreams::kWorker;
+  options.world.timeout = kLong;
+  EXPECT_OK(RunLocalRanks(
+      2,
+      [&](LocalRank& rank) -> absl::Status {
+        std::unique_ptr<Stream> streams[2];
+        std::unique_ptr<Communicator> comms[2];
+        for (int i = 0; i < 2; ++i) {
+          const std::string name = i == 0 ? "dp" : "tp";
+          TESSERA_ASSIGN_OR_RETURN(streams[i], rank.device.NewStream(name));
+          TESSERA_ASSIGN_OR_RETURN(
+              comms[i], rank.comms.world().Subgroup({0, 1}, name, *streams[i]));
+        }
+        const int first = rank.rank;
+        EXPECT_OK(comms[first]->Barrier());
+        EXPECT_OK(streams[1 - first]->Wait(streams[first]->Record()));
+        EXPECT_OK(comms[1 - first]->Barrier());
+        absl::Status& result = results[rank.rank];
+        result = streams[first]->Synchronize();
+        (void)streams[1 - first]->Synchronize();
+        return absl::OkStatus();
       },
-      milliseconds(200));
-  EXPECT_THAT(results, Each(StatusIs(AnyOf(absl::StatusCode::kDeadlineExceeded,
-                                           absl::StatusCode::kAborted))));
+      options));
+  EXPECT_THAT(
+      results,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    "comm: ranks wait for each other: rank 0 waits in barrier, "
+                    "operation 0 of 'dp', for rank 1; rank 1 waits in barrier, "
+                    "operation 0 of 'tp', for rank 0")));
+}
+
+// All wait for the last rank, in several groups, for longer than it takes them
+// to look for circles.
+TEST_P(LocalFailures, LongWaitsThatEndAreNoCircles) {
+  const std::vector<absl::Status> results =
+      Results(4, [](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        std::unique_ptr<Communicator> pair;
+        if (rank.rank >= 2) {
+          TESSERA_ASSIGN_OR_RETURN(pair,
+                                   dp.Subgroup({2, 3}, "tp", rank.stream));
+        }
+        for (int round = 0; round < 3; ++round) {
+          if (rank.rank == 3) std::this_thread::sleep_for(milliseconds(250));
+          if (pair != nullptr) TESSERA_RETURN_IF_ERROR(pair->Barrier());
+          if (rank.rank == 2) std::this_thread::sleep_for(milliseconds(250));
+          TESSERA_RETURN_IF_ERROR(dp.Barrier());
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_THAT(results, Each(IsOk()));
 }
 
 TEST_P(LocalFailures, AbortEndsPendingAndLaterOperations) {
@@ -414,7 +557,7 @@ TEST_P(LocalFailures, RankThatHasLeftIsNotWaitedFor) {
     EXPECT_THAT(results[rank],
                 StatusIs(absl::StatusCode::kAborted,
                          "comm: rank 1 has left before barrier, operation 1 "
-                         "of 'dp': its program has ended"));
+                         "of 'dp': it has destroyed its communicator"));
   }
 }
 
@@ -434,6 +577,87 @@ TEST_P(LocalFailures, RankThatLeavesDoesNotDisturbWhatItTookPartIn) {
         },
         options()));
   }
+}
+
+// A rank stays away from the last of three collectives.
+TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/dump");
+  std::filesystem::create_directories(folder);
+  const LocalRunOptions with_timeout = options(milliseconds(100));
+  LocalWorld world(2, with_timeout.world);
+  std::latch failed(1);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      CpuDevice device(with_timeout.device);
+      const auto stream = device.NewStream("compute").value();
+      const auto log = std::make_shared<CommLog>(
+          CommLog::Options{.dump_folder = folder, .logger = {nullptr, {}}});
+      const auto comm = world.Join(rank, *stream, log).value();
+      Floats floats;
+      const TensorView view = floats.View("f32[8]");
+      EXPECT_OK(comm->AllReduce(ReduceOp::kSum, view, view));
+      EXPECT_OK(comm->Broadcast(view, 0));
+      EXPECT_OK(stream->Synchronize());
+      if (rank == 1) return failed.wait();
+      (void)comm->AllReduce(ReduceOp::kMax, view, view);
+      EXPECT_THAT(stream->Synchronize(),
+                  StatusIs(absl::StatusCode::kDeadlineExceeded));
+      failed.count_down();
+    });
+  }
+  threads.clear();
+  EXPECT_THAT(
+      internal::ReadFile(folder + "/tessera-rank0.txt"),
+      IsOkAndHolds(
+          "The last collectives of rank 0, oldest first, when one of them "
+          "failed with\n"
+          "\n"
+          "DEADLINE_EXCEEDED: comm: rank 1 did not come to all_reduce, "
+          "operation 2 of 'world', within 100 ms\n"
+          "\n"
+          "state    communicator  sequence  collective  op   dtype  elements  "
+          "bytes received  ranks\n"
+          "done     world         0         all_reduce  sum  f32    8         "
+          "32              2\n"
+          "done     world         1         broadcast   -    f32    8         "
+          "0               2\n"
+          "started  world         2         all_reduce  max  f32    8         "
+          "32              2\n"));
+}
+
+// Rank 1 finds the parent aborted before it can join the new group.
+TEST_P(LocalFailures, GroupThatAMemberCannotJoinFails) {
+  std::latch joined(1);
+  std::latch aborted(1);
+  std::latch failed(1);
+  const std::vector<absl::Status> results =
+      Results(2, [&](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        if (rank.rank == 1) {
+          joined.wait();
+          dp.Abort(absl::CancelledError("enough"));
+          aborted.count_down();
+          const absl::Status status =
+              dp.Subgroup({0, 1}, "tp", rank.stream).status();
+          failed.wait();
+          return status;
+        }
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1}, "tp", rank.stream));
+        joined.count_down();
+        aborted.wait();
+        absl::Status status = tp->Barrier();
+        status.Update(rank.stream.Synchronize());
+        failed.count_down();
+        return status;
+      });
+  EXPECT_THAT(results[1],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("enough")));
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kAborted,
+                       "comm: rank 1 cannot join 'tp': 'dp' is aborted: by "
+                       "rank 1: CANCELLED: enough"));
 }
 
 TEST_P(LocalFailures, GroupMadeAfterAMemberLeftFails) {

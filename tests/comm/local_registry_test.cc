@@ -1,6 +1,7 @@
 #include "tessera/comm/local/local_registry.h"
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace {
 using ::tessera::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr int64_t kRoot = LocalRegistry::kNoParent;
+constexpr std::nullptr_t kRoot = nullptr;
 constexpr std::chrono::milliseconds kTimeout = std::chrono::seconds(100);
 
 TEST(LocalRegistry, NthCallsOfMembersMeet) {
@@ -36,10 +37,10 @@ TEST(LocalRegistry, ParentsAndOrdersTellGroupsApart) {
   LocalRegistry registry(kTimeout);
   const auto parent = registry.Join(kRoot, {0, 1}, 0, "a");
   const auto other = registry.Join(kRoot, {1, 0}, 0, "a");
-  const auto child = registry.Join(parent->id(), {0, 1}, 0, "a");
+  const auto child = registry.Join(parent, {0, 1}, 0, "a");
   EXPECT_NE(parent, other);
   EXPECT_NE(parent, child);
-  EXPECT_EQ(registry.Join(parent->id(), {0, 1}, 1, "a"), child);
+  EXPECT_EQ(registry.Join(parent, {0, 1}, 1, "a"), child);
   EXPECT_EQ(registry.Join(kRoot, {1, 0}, 1, "a"), other);
   EXPECT_EQ(registry.Join(kRoot, {0, 1}, 1, "a"), parent);
 }

@@ -68,6 +68,18 @@ TEST_F(MpiFailures, RankThatStaysAwayIsNamedAtTheTimeout) {
                        "all_reduce, operation 0 of 'dp', within 300 ms"));
 }
 
+TEST_F(MpiFailures, TimeoutIsSetForOneCommunicator) {
+  Start({});
+  dp_->SetTimeout(milliseconds(100));
+  std::vector<float> memory(5);
+  if (rank() != 2) {
+    EXPECT_THAT(SumOn(*dp_, memory),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("rank 2 did not come to all_reduce, "
+                                   "operation 0 of 'dp', within 100 ms")));
+  }
+}
+
 TEST_F(MpiFailures, RankThatStaysAwayIsNamedWithoutChecks) {
   Start({.timeout = milliseconds(300), .check = false});
   std::vector<float> memory(5);

@@ -345,6 +345,7 @@ class LayoutGraph {
   // elsewhere.
   int64_t LeastTransfer(int64_t received, int64_t counted,
                         const Fills& fills) const;
+  int64_t LeastFilling(const Need& need, const Changes& changes) const;
   int64_t LeastLatency(int bits) const;
 
   Layout source_;

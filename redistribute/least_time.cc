@@ -203,6 +203,38 @@ int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
   return least;
 }
 
+int64_t LayoutGraph::LeastFilling(const Need& need,
+                                  const Changes& changes) const {
+  AxisList axes = AxesOf(changes.filled);
+  std::sort(axes.axes.begin(), axes.axes.begin() + axes.size,
+            [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
+  const int64_t all = need.held.elements;
+  const int64_t found = changes.addends > 1 ? 0 : need.found.elements;
+  const int64_t covered =
+      num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers));
+  // The cheapest way to all, by way of `some` or at once.
+  const auto time_by = [&](int64_t some) {
+    int64_t sharers = changes.sharers;
+    const auto receive = [&](int64_t elements) {
+      return best_rate_.LeastTimeFor(elements / sharers * element_size_);
+    };
+    const auto write = [&](int64_t elements) {
+      return memory_rate_.LeastTimeFor(elements / sharers * element_size_);
+    };
+    int64_t to_some = receive(std::max<int64_t>(some - found, 0));
+    int64_t to_all = SaturatingAdd(to_some, receive(all - some));
+    for (int i : axes.span()) {
+      sharers /= axes_[i].size;
+      to_some = SaturatingAdd(to_some, write(some));
+      to_all = std::min(SaturatingAdd(to_all, write(all)),
+                        SaturatingAdd(to_some, receive(all - some)));
+    }
+    return to_all;
+  };
+  const int64_t least = time_by(std::min(covered, all));
+  return found <= covered ? least : std::min(least, time_by(found));
+}
+
 int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   const Changes& changes = ends.changes;
   const Need& need = ends.need;
@@ -217,6 +249,10 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
           held / (num_ranks_ / (changes.sharers * changes.keepers))};
   int64_t least =
       LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
+  const bool fills_once =
+      changes.filled != kNoAxes && !is_refilled && !has_ragged_;
+  const int64_t filling = fills_once ? LeastFilling(need, changes) : 0;
+  least = std::max(least, filling);
   // What ranks receive on average; the sharers of an element as many as one.
   int64_t everywhere = 0;
   if (!is_refilled) {
@@ -240,6 +276,11 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
                       LeastTransfer(std::max(share, everywhere), share,
                                     all_alike ? fills : Fills()));
     least = std::max(least, time);
+    if (!fills_once) continue;
+    const int64_t slower =
+        tier.rate.LeastTimeFor(share * element_size_) -
+        best_rate_.TimeFor(share * element_size_);
+    least = std::max(least, SaturatingAdd(filling, slower));
   }
   return least;
 }

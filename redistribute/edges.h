@@ -297,12 +297,10 @@ class LayoutGraph {
     int64_t copies = 1;         // that hold the same in the end
     int64_t sharers = 1;        // that become Partial
     AxisMask filled = kNoAxes;  // the axes of these
-    int64_t keepers = 1;        // that are Partial and shall be
-    int64_t least_kept =
-        std::numeric_limits<int>::max();  // along one such axis
+    int64_t keepers = 1;        // that stay Partial
   };
   Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
-                    AxisMask axes) const;
+                    AxisMask axes, AxisMask refilled) const;
   // Of a rank, or of ranks that count as one, whom much is missing: what it
   // shall hold, and what it finds of that. Where all ranks are alike, what each
   // shall hold, and has already at most.
@@ -320,6 +318,7 @@ class LayoutGraph {
     const CutLayout& from;
     const CutLayout& to;
     const Overlap& overlap;
+    AxisMask refilled;
     const Changes& changes;
     const Need& need;
     int64_t ranks;  // that what some rank holds depends on
@@ -327,10 +326,10 @@ class LayoutGraph {
   // Elements that no way does without that some rank receives, where so many
   // ranks count as one. What is Partial before and after stays so, or is
   // reduced and filled again.
-  int64_t LeastReceived(const Need& need, const Changes& changes, int64_t ranks,
-                        bool is_refilled) const;
+  int64_t LeastReceived(const Need& need, const Changes& changes,
+                        int64_t ranks) const;
   // The transfers and copies of such a way take no less time.
-  int64_t LeastTransfer(const Ends& ends, bool is_refilled) const;
+  int64_t LeastTransfer(const Ends& ends) const;
   // What ranks write that hold so many elements after so many fills. The last
   // fill writes all that they hold then, which is at least `least_written`;
   // what they hold more in the end is received after it. A fill before that
@@ -346,6 +345,8 @@ class LayoutGraph {
   int64_t LeastTransfer(int64_t received, int64_t counted,
                         const Fills& fills) const;
   int64_t LeastFilling(const Need& need, const Changes& changes) const;
+  int64_t LeastTime(const CutLayout& from, const CutLayout& to,
+                    const Overlap& overlap, AxisMask refilled) const;
   int64_t LeastLatency(int bits) const;
 
   Layout source_;

@@ -102,22 +102,24 @@ int64_t LayoutGraph::LeastExchange(const CutLayout& from,
 
 LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
                                             const PackedLayout& to,
-                                            AxisMask axes) const {
+                                            AxisMask axes,
+                                            AxisMask refilled) const {
   Changes changes;
   if (partial_ops_.empty()) return changes;  // only sums make copies count
   for (int i = 0; i < num_axes(); ++i) {
     if ((axes >> i & 1) == 0) continue;
     const int64_t size = axes_[i].size;
-    if (to[i].is_replicate()) changes.copies *= size;
-    if (!to[i].is_partial()) {
-      if (from[i].is_partial()) changes.addends *= size;
-    } else if (!from[i].is_partial()) {
-      changes.filled |= AxisMask{1} << i;
-      changes.sharers *= size;
-    } else {
-      changes.least_kept = std::min(changes.least_kept, size);
+    const bool is_kept = from[i].is_partial() && to[i].is_partial() &&
+                         (refilled >> i & 1) == 0;
+    if (is_kept) {
       changes.keepers *= size;
+      continue;
     }
+    if (to[i].is_replicate()) changes.copies *= size;
+    if (from[i].is_partial()) changes.addends *= size;
+    if (!to[i].is_partial()) continue;
+    changes.filled |= AxisMask{1} << i;
+    changes.sharers *= size;
   }
   return changes;
 }
@@ -154,26 +156,21 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
 }
 
 int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
-                                   int64_t ranks, bool is_refilled) const {
+                                   int64_t ranks) const {
   if (need.held.elements == 0) return 0;
-  // Whatever the way, addends - 1 receipts bring the addends of an element
-  // together, and one more makes each other copy; spread over all ranks.
-  const auto receipts = [&](int64_t addends, int64_t copies) {
-    const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
-    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
-  };
   const bool is_reduced = changes.addends > 1;
   const int64_t missing =
       need.held.elements - (is_reduced ? 0 : need.found.elements);
-  int64_t sharers = SaturatingMul(ranks, changes.sharers);
-  if (is_refilled) {
-    sharers = SaturatingMul(sharers, changes.keepers);
-    return std::max(missing / sharers, receipts(changes.least_kept, 1));
-  }
-  const int64_t received = missing / sharers;
-  return is_reduced
-             ? std::max(received, receipts(changes.addends, changes.copies))
-             : received;
+  const int64_t received = missing / SaturatingMul(ranks, changes.sharers);
+  if (!is_reduced) return received;
+  // Whatever the way, addends - 1 receipts bring the addends of an element
+  // together, and one more makes each other copy; spread over all ranks. Each
+  // of the keepers has elements of its own.
+  const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
+  const int64_t receipts =
+      SaturatingMul(all, changes.addends + changes.copies - 2) /
+      (num_ranks_ / changes.keepers);
+  return std::max(received, receipts);
 }
 
 int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
@@ -235,7 +232,7 @@ int64_t LayoutGraph::LeastFilling(const Need& need,
   return found <= covered ? least : std::min(least, time_by(found));
 }
 
-int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
+int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
   const Changes& changes = ends.changes;
   const Need& need = ends.need;
   const bool all_alike = need.everywhere > 0;
@@ -243,34 +240,30 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
       all_alike ? need.everywhere
                 : std::min(need.held.elements, AverageElements(ends.to.layout));
   const Fills fills = {
-      .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
+      .count = std::popcount(changes.filled),
       .held = held,
       .least_written =
           held / (num_ranks_ / (changes.sharers * changes.keepers))};
   int64_t least =
-      LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
+      LeastTransfer(LeastReceived(need, changes, 1), 0, fills);
   const bool fills_once =
-      changes.filled != kNoAxes && !is_refilled && !has_ragged_;
+      changes.filled != kNoAxes && !has_ragged_;
   const int64_t filling = fills_once ? LeastFilling(need, changes) : 0;
   least = std::max(least, filling);
   // What ranks receive on average; the sharers of an element as many as one.
-  int64_t everywhere = 0;
-  if (!is_refilled) {
-    everywhere = changes.addends > 1
-                     ? need.everywhere / changes.sharers
-                     : need.everywhere / changes.sharers - need.found_at_home;
-  }
+  const int64_t everywhere =
+      changes.addends > 1
+          ? need.everywhere / changes.sharers
+          : need.everywhere / changes.sharers - need.found_at_home;
   // What has to cross slower links: ranks that only faster ones separate count
   // as one, and share it.
   for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
     const Tier& tier = tiers_[i];
     const Changes slow =
-        ChangesOf(ends.from.layout, ends.to.layout, tier.within);
+        ChangesOf(ends.from.layout, ends.to.layout, tier.within, ends.refilled);
     const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
                                     tier.within, tier.within & ~slow.filled);
-    const bool refills_slow = is_refilled && slow.keepers > 1;
-    const int64_t share =
-        LeastReceived(group, slow, tier.sharers, refills_slow);
+    const int64_t share = LeastReceived(group, slow, tier.sharers);
     const int64_t time =
         SaturatingAdd(tier.rate.LeastTimeFor(share * element_size_),
                       LeastTransfer(std::max(share, everywhere), share,
@@ -285,10 +278,11 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
   return least;
 }
 
-int64_t LayoutGraph::LeastTime(const CutLayout& from,
-                               const CutLayout& to) const {
-  const Overlap overlap = OverlapOf(from, to);
-  const Changes changes = ChangesOf(from.layout, to.layout, kAllAxes);
+int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
+                               const Overlap& overlap,
+                               AxisMask refilled) const {
+  const Changes changes =
+      ChangesOf(from.layout, to.layout, kAllAxes, refilled);
   const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
   if (need.held.elements == 0) return 0;
   int64_t ranks = need.held.pieces - need.found.pieces + 1;
@@ -300,13 +294,25 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from,
   const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
+  const Ends ends = {from, to, overlap, refilled, changes, need, ranks};
+  return SaturatingAdd(latency, LeastTransfer(ends));
+}
 
-  const Ends ends = {from, to, overlap, changes, need, ranks};
-  int64_t transfer = LeastTransfer(ends, /*is_refilled=*/false);
-  if (changes.keepers > 1) {
-    transfer = std::min(transfer, LeastTransfer(ends, /*is_refilled=*/true));
+int64_t LayoutGraph::LeastTime(const CutLayout& from,
+                               const CutLayout& to) const {
+  const Overlap overlap = OverlapOf(from, to);
+  AxisMask kept = kNoAxes;
+  for (int i = 0; i < num_axes(); ++i) {
+    if (from.layout[i].is_partial() && to.layout[i].is_partial()) {
+      kept |= AxisMask{1} << i;
+    }
   }
-  return SaturatingAdd(latency, transfer);
+  int64_t least = LeastTime(from, to, overlap, kNoAxes);
+  for (AxisMask refilled = kept; refilled != kNoAxes;
+       refilled = (refilled - 1) & kept) {
+    least = std::min(least, LeastTime(from, to, overlap, refilled));
+  }
+  return least;
 }
 
 }  // namespace tessera::internal

@@ -321,7 +321,7 @@ class LayoutGraph {
     AxisMask refilled;
     const Changes& changes;
     const Need& need;
-    int64_t ranks;  // that what some rank holds depends on
+    bool communicates;  // for sure
   };
   // Elements that no way does without that some rank receives, where so many
   // ranks count as one. What is Partial before and after stays so, or is

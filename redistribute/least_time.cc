@@ -257,7 +257,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
           : need.everywhere / changes.sharers - need.found_at_home;
   // What has to cross slower links: ranks that only faster ones separate count
   // as one, and share it.
-  for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
+  for (size_t i = 0; i + 1 < tiers_.size() && ends.communicates; ++i) {
     const Tier& tier = tiers_[i];
     const Changes slow =
         ChangesOf(ends.from.layout, ends.to.layout, tier.within, ends.refilled);
@@ -294,7 +294,9 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
   const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
-  const Ends ends = {from, to, overlap, refilled, changes, need, ranks};
+  const bool communicates =
+      changes.addends > 1 || need.found.elements < need.held.elements;
+  const Ends ends = {from, to, overlap, refilled, changes, need, communicates};
   return SaturatingAdd(latency, LeastTransfer(ends));
 }
 

@@ -248,8 +248,6 @@ class LayoutGraph {
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const CutLayout& layout) const;
-  // What ranks hold on average, rounded down.
-  int64_t AverageElements(const PackedLayout& packed) const;
   int64_t GroupSize(const AxisList& axes) const;
   // Calls `visit` with all coordinates along `axes`, 0 along the others.
   void ForEachCoords(const AxisList& axes,
@@ -330,21 +328,11 @@ class LayoutGraph {
                         int64_t ranks) const;
   // The transfers and copies of such a way take no less time.
   int64_t LeastTransfer(const Ends& ends) const;
-  // What ranks write that hold so many elements after so many fills. The last
-  // fill writes all that they hold then, which is at least `least_written`;
-  // what they hold more in the end is received after it. A fill before that
-  // wrote all of this but what the later one added, a factor of an axis size,
-  // and what was received in between.
-  struct Fills {
-    int count = 0;
-    int64_t held = 0;
-    int64_t least_written = 0;
+  struct Filling {
+    int64_t time = 0;
+    int64_t written = 0;
   };
-  // Of ranks that receive so many elements or more, some of them counted
-  // elsewhere.
-  int64_t LeastTransfer(int64_t received, int64_t counted,
-                        const Fills& fills) const;
-  int64_t LeastFilling(const Need& need, const Changes& changes) const;
+  Filling FillingOf(const Need& need, const Changes& changes) const;
   int64_t LeastTime(const CutLayout& from, const CutLayout& to,
                     const Overlap& overlap, AxisMask refilled) const;
   int64_t LeastLatency(int bits) const;
@@ -365,7 +353,6 @@ class LayoutGraph {
   int64_t least_latency_ps_ = 0;  // of any axis
   Rate best_rate_;                // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
-  int64_t largest_axis_ = 1;
   bool all_halve_ = false;  // all cuts there may be halve, some several times
   // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;

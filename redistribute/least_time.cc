@@ -39,7 +39,6 @@ int64_t LeastSumOfFactors(int bits, int count) {
 void LayoutGraph::AddBounds() {
   for (const Axis& axis : axes_) {
     num_ranks_ *= axis.size;
-    largest_axis_ = std::max(largest_axis_, axis.size);
   }
   all_halve_ =
       !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
@@ -173,44 +172,18 @@ int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
   return std::max(received, receipts);
 }
 
-int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
-                                   const Fills& fills) const {
-  const auto time = [&](int64_t elements) {
-    int64_t sum = best_rate_.LeastTimeFor((elements - counted) * element_size_);
-    int64_t least = fills.least_written;
-    int64_t piece = fills.held;
-    for (int i = 0; i < fills.count; ++i) {
-      const int64_t written = std::max(piece - elements, least);
-      sum = SaturatingAdd(sum,
-                          memory_rate_.LeastTimeFor(written * element_size_));
-      least = 0;
-      piece /= largest_axis_;
-    }
-    return sum;
-  };
-  // Its minimum is where one of the fills stops to write less.
-  int64_t least = time(received);
-  int64_t turn = fills.held - fills.least_written;
-  int64_t piece = fills.held;
-  for (int i = 0; i < fills.count && piece > received; ++i) {
-    if (turn > received) least = std::min(least, time(turn));
-    piece /= largest_axis_;
-    turn = piece;
-  }
-  return least;
-}
-
-int64_t LayoutGraph::LeastFilling(const Need& need,
-                                  const Changes& changes) const {
+LayoutGraph::Filling LayoutGraph::FillingOf(const Need& need,
+                                            const Changes& changes) const {
+  if (changes.filled == kNoAxes) return {};
   AxisList axes = AxesOf(changes.filled);
   std::sort(axes.axes.begin(), axes.axes.begin() + axes.size,
             [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
   const int64_t all = need.held.elements;
   const int64_t found = changes.addends > 1 ? 0 : need.found.elements;
-  const int64_t covered =
-      num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers));
-  // The cheapest way to all, by way of `some` or at once.
-  const auto time_by = [&](int64_t some) {
+  const int64_t covered = std::min(
+      all, num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers)));
+  // By way of `some`.
+  const auto filling_by = [&](int64_t some) {
     int64_t sharers = changes.sharers;
     const auto receive = [&](int64_t elements) {
       return best_rate_.LeastTimeFor(elements / sharers * element_size_);
@@ -218,38 +191,36 @@ int64_t LayoutGraph::LeastFilling(const Need& need,
     const auto write = [&](int64_t elements) {
       return memory_rate_.LeastTimeFor(elements / sharers * element_size_);
     };
-    int64_t to_some = receive(std::max<int64_t>(some - found, 0));
-    int64_t to_all = SaturatingAdd(to_some, receive(all - some));
+    const int64_t before = receive(std::max<int64_t>(some - found, 0));
+    int64_t written = 0;
+    int64_t time = SaturatingAdd(before, receive(all - some));
     for (int i : axes.span()) {
       sharers /= axes_[i].size;
-      to_some = SaturatingAdd(to_some, write(some));
-      to_all = std::min(SaturatingAdd(to_all, write(all)),
-                        SaturatingAdd(to_some, receive(all - some)));
+      written = SaturatingAdd(written, write(some));
+      time = std::min(
+          SaturatingAdd(time, write(all)),
+          SaturatingAdd(before, SaturatingAdd(written, receive(all - some))));
     }
-    return to_all;
+    return Filling{time, written};
   };
-  const int64_t least = time_by(std::min(covered, all));
-  return found <= covered ? least : std::min(least, time_by(found));
+  Filling filling = filling_by(covered);
+  if (found > covered) {
+    filling.time = std::min(filling.time, filling_by(found).time);
+  }
+  return filling;
 }
 
 int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
   const Changes& changes = ends.changes;
   const Need& need = ends.need;
-  const bool all_alike = need.everywhere > 0;
-  const int64_t held =
-      all_alike ? need.everywhere
-                : std::min(need.held.elements, AverageElements(ends.to.layout));
-  const Fills fills = {
-      .count = std::popcount(changes.filled),
-      .held = held,
-      .least_written =
-          held / (num_ranks_ / (changes.sharers * changes.keepers))};
-  int64_t least =
-      LeastTransfer(LeastReceived(need, changes, 1), 0, fills);
-  const bool fills_once =
-      changes.filled != kNoAxes && !has_ragged_;
-  const int64_t filling = fills_once ? LeastFilling(need, changes) : 0;
-  least = std::max(least, filling);
+  const auto time_for = [&](const Rate& rate, int64_t elements) {
+    return rate.LeastTimeFor(elements * element_size_);
+  };
+  const Filling filling = FillingOf(need, changes);
+  int64_t least = std::max(
+      filling.time,
+      SaturatingAdd(time_for(best_rate_, LeastReceived(need, changes, 1)),
+                    filling.written));
   // What ranks receive on average; the sharers of an element as many as one.
   const int64_t everywhere =
       changes.addends > 1
@@ -264,16 +235,13 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
     const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
                                     tier.within, tier.within & ~slow.filled);
     const int64_t share = LeastReceived(group, slow, tier.sharers);
-    const int64_t time =
-        SaturatingAdd(tier.rate.LeastTimeFor(share * element_size_),
-                      LeastTransfer(std::max(share, everywhere), share,
-                                    all_alike ? fills : Fills()));
-    least = std::max(least, time);
-    if (!fills_once) continue;
-    const int64_t slower =
-        tier.rate.LeastTimeFor(share * element_size_) -
-        best_rate_.TimeFor(share * element_size_);
-    least = std::max(least, SaturatingAdd(filling, slower));
+    const int64_t rest = std::max<int64_t>(everywhere - share, 0);
+    const int64_t slowed = time_for(tier.rate, share);
+    least = std::max(
+        {least,
+         SaturatingAdd(slowed, SaturatingAdd(time_for(best_rate_, rest),
+                                             filling.written)),
+         SaturatingAdd(filling.time, slowed - time_for(best_rate_, share) - 1)});
   }
   return least;
 }

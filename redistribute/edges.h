@@ -296,6 +296,8 @@ class LayoutGraph {
     int64_t sharers = 1;        // that become Partial
     AxisMask filled = kNoAxes;  // the axes of these
     int64_t keepers = 1;        // that stay Partial
+
+    bool is_reduced() const { return addends > 1; }
   };
   Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
                     AxisMask axes, AxisMask refilled) const;
@@ -303,15 +305,16 @@ class LayoutGraph {
   // shall hold, and what it finds of that. Where all ranks are alike, what each
   // shall hold, and has already at most.
   struct Need {
-    Share held;
-    Share found;
+    Share held = {};
+    Share found = {};
     int64_t everywhere = 0;
     int64_t found_at_home = 0;
   };
-  Need NeedOf(const Overlap& overlap, AxisMask own) const;
+  Need NeedOf(const Overlap& overlap, const Changes& changes) const;
   // Of ranks that have the same coordinates along `within` count as one.
   Need NeedTogether(const Overlap& overlap, const CutLayout& from,
-                    const CutLayout& to, AxisMask within, AxisMask own) const;
+                    const CutLayout& to, AxisMask within,
+                    const Changes& changes) const;
   struct Ends {
     const CutLayout& from;
     const CutLayout& to;
@@ -353,6 +356,7 @@ class LayoutGraph {
   int64_t least_latency_ps_ = 0;  // of any axis
   Rate best_rate_;                // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
+  AxisList by_size_;              // all, the smallest first
   bool all_halve_ = false;  // all cuts there may be halve, some several times
   // The latencies without which no rank learns of 2^i ranks, by i.
   std::vector<int64_t> least_latencies_;

@@ -40,6 +40,9 @@ void LayoutGraph::AddBounds() {
   for (const Axis& axis : axes_) {
     num_ranks_ *= axis.size;
   }
+  for (int i = 0; i < num_axes(); ++i) by_size_.push_back(i);
+  std::sort(by_size_.axes.begin(), by_size_.axes.begin() + by_size_.size,
+            [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
   all_halve_ =
       !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
       absl::c_all_of(extents_,
@@ -124,11 +127,19 @@ LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
 }
 
 LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
-                                      AxisMask own) const {
+                                      const Changes& changes) const {
   if (has_ragged_) {
     const Share all = {ragged_elements_, 1};
-    return {all, all};
+    return {all, changes.is_reduced() ? Share() : all};
   }
+  if (changes.is_reduced()) {
+    if (!overlap.IsEven()) {
+      return {overlap.FoundAt(overlap.NeedyRank(), kNoAxes)};
+    }
+    const Share most = overlap.Most();
+    return {most, {}, most.elements};
+  }
+  const AxisMask own = kAllAxes & ~changes.filled;
   const Overlap::Finding least = overlap.Least(own);
   if (least.is_exact) {
     const Share most = overlap.Most();
@@ -142,26 +153,28 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
                                             const CutLayout& from,
                                             const CutLayout& to,
                                             AxisMask within,
-                                            AxisMask own) const {
-  if (has_ragged_) return NeedOf(overlap, own);
+                                            const Changes& changes) const {
+  if (has_ragged_) return NeedOf(overlap, changes);
+  const AxisMask own = within & ~changes.filled;
   if (overlap.IsEven()) {
     const int64_t held = overlap.HeldTogether(own);
+    if (changes.is_reduced()) return {{held, 1}};
     return {{held, 1}, {overlap.FoundTogether(own, held), 1}};
   }
   const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
   const Overlap joined = OverlapOf(from, end);
   const PackedCoords coords = joined.NeedyRank();
-  return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
+  const Share held = joined.FoundAt(coords, kNoAxes);
+  if (changes.is_reduced()) return {held};
+  return {held, joined.FoundAt(coords, own)};
 }
 
 int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
                                    int64_t ranks) const {
   if (need.held.elements == 0) return 0;
-  const bool is_reduced = changes.addends > 1;
-  const int64_t missing =
-      need.held.elements - (is_reduced ? 0 : need.found.elements);
-  const int64_t received = missing / SaturatingMul(ranks, changes.sharers);
-  if (!is_reduced) return received;
+  const int64_t received = (need.held.elements - need.found.elements) /
+                           SaturatingMul(ranks, changes.sharers);
+  if (!changes.is_reduced()) return received;
   // Whatever the way, addends - 1 receipts bring the addends of an element
   // together, and one more makes each other copy; spread over all ranks. Each
   // of the keepers has elements of its own.
@@ -175,11 +188,8 @@ int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
 LayoutGraph::Filling LayoutGraph::FillingOf(const Need& need,
                                             const Changes& changes) const {
   if (changes.filled == kNoAxes) return {};
-  AxisList axes = AxesOf(changes.filled);
-  std::sort(axes.axes.begin(), axes.axes.begin() + axes.size,
-            [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
   const int64_t all = need.held.elements;
-  const int64_t found = changes.addends > 1 ? 0 : need.found.elements;
+  const int64_t found = need.found.elements;
   const int64_t covered = std::min(
       all, num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers)));
   // By way of `some`.
@@ -194,7 +204,8 @@ LayoutGraph::Filling LayoutGraph::FillingOf(const Need& need,
     const int64_t before = receive(std::max<int64_t>(some - found, 0));
     int64_t written = 0;
     int64_t time = SaturatingAdd(before, receive(all - some));
-    for (int i : axes.span()) {
+    for (int i : by_size_.span()) {
+      if ((changes.filled >> i & 1) == 0) continue;
       sharers /= axes_[i].size;
       written = SaturatingAdd(written, write(some));
       time = std::min(
@@ -223,9 +234,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
                     filling.written));
   // What ranks receive on average; the sharers of an element as many as one.
   const int64_t everywhere =
-      changes.addends > 1
-          ? need.everywhere / changes.sharers
-          : need.everywhere / changes.sharers - need.found_at_home;
+      need.everywhere / changes.sharers - need.found_at_home;
   // What has to cross slower links: ranks that only faster ones separate count
   // as one, and share it.
   for (size_t i = 0; i + 1 < tiers_.size() && ends.communicates; ++i) {
@@ -233,7 +242,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
     const Changes slow =
         ChangesOf(ends.from.layout, ends.to.layout, tier.within, ends.refilled);
     const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
-                                    tier.within, tier.within & ~slow.filled);
+                                    tier.within, slow);
     const int64_t share = LeastReceived(group, slow, tier.sharers);
     const int64_t rest = std::max<int64_t>(everywhere - share, 0);
     const int64_t slowed = time_for(tier.rate, share);
@@ -251,10 +260,10 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
                                AxisMask refilled) const {
   const Changes changes =
       ChangesOf(from.layout, to.layout, kAllAxes, refilled);
-  const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
+  const Need need = NeedOf(overlap, changes);
   if (need.held.elements == 0) return 0;
   int64_t ranks = need.held.pieces - need.found.pieces + 1;
-  if (changes.addends > 1) {
+  if (changes.is_reduced()) {
     ranks =
         SaturatingMul(std::max<int64_t>(need.held.pieces, 1), changes.addends);
   }
@@ -263,7 +272,7 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
   const bool communicates =
-      changes.addends > 1 || need.found.elements < need.held.elements;
+      need.found.elements < need.held.elements;
   const Ends ends = {from, to, overlap, refilled, changes, need, communicates};
   return SaturatingAdd(latency, LeastTransfer(ends));
 }

@@ -299,8 +299,9 @@ class LayoutGraph {
 
     bool is_reduced() const { return addends > 1; }
   };
-  Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
-                    AxisMask axes, AxisMask refilled) const;
+  Changes ChangesOf(const CutLayout& from, const CutLayout& to, AxisMask axes,
+                    AxisMask refilled) const;
+  int64_t NumCoords(AxisMask axes) const;
   // Of a rank, or of ranks that count as one, whom much is missing: what it
   // shall hold, and what it finds of that. Where all ranks are alike, what each
   // shall hold, and has already at most.

@@ -102,26 +102,26 @@ int64_t LayoutGraph::LeastExchange(const CutLayout& from,
   return time;
 }
 
-LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
-                                            const PackedLayout& to,
-                                            AxisMask axes,
+int64_t LayoutGraph::NumCoords(AxisMask axes) const {
+  int64_t coords = 1;
+  for (; axes != kNoAxes; axes &= axes - 1) {
+    coords *= axis_sizes_[std::countr_zero(axes)];
+  }
+  return coords;
+}
+
+LayoutGraph::Changes LayoutGraph::ChangesOf(const CutLayout& from,
+                                            const CutLayout& to, AxisMask axes,
                                             AxisMask refilled) const {
+  const AxisMask kept = from.partial & to.partial & ~refilled;
   Changes changes;
-  if (partial_ops_.empty()) return changes;  // only sums make copies count
-  for (int i = 0; i < num_axes(); ++i) {
-    if ((axes >> i & 1) == 0) continue;
-    const int64_t size = axes_[i].size;
-    const bool is_kept = from[i].is_partial() && to[i].is_partial() &&
-                         (refilled >> i & 1) == 0;
-    if (is_kept) {
-      changes.keepers *= size;
-      continue;
-    }
-    if (to[i].is_replicate()) changes.copies *= size;
-    if (from[i].is_partial()) changes.addends *= size;
-    if (!to[i].is_partial()) continue;
-    changes.filled |= AxisMask{1} << i;
-    changes.sharers *= size;
+  changes.filled = to.partial & ~kept & axes;
+  changes.sharers = NumCoords(changes.filled);
+  changes.keepers = NumCoords(kept & axes);
+  changes.addends = NumCoords(from.partial & ~kept & axes);
+  if (changes.is_reduced()) {
+    const AxisMask all = (AxisMask{1} << num_axes()) - 1;
+    changes.copies = NumCoords(all & ~to.partial & ~to.sharded & axes);
   }
   return changes;
 }
@@ -240,7 +240,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
   for (size_t i = 0; i + 1 < tiers_.size() && ends.communicates; ++i) {
     const Tier& tier = tiers_[i];
     const Changes slow =
-        ChangesOf(ends.from.layout, ends.to.layout, tier.within, ends.refilled);
+        ChangesOf(ends.from, ends.to, tier.within, ends.refilled);
     const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
                                     tier.within, slow);
     const int64_t share = LeastReceived(group, slow, tier.sharers);
@@ -258,8 +258,7 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
 int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
                                const Overlap& overlap,
                                AxisMask refilled) const {
-  const Changes changes =
-      ChangesOf(from.layout, to.layout, kAllAxes, refilled);
+  const Changes changes = ChangesOf(from, to, kAllAxes, refilled);
   const Need need = NeedOf(overlap, changes);
   if (need.held.elements == 0) return 0;
   int64_t ranks = need.held.pieces - need.found.pieces + 1;
@@ -280,12 +279,7 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
 int64_t LayoutGraph::LeastTime(const CutLayout& from,
                                const CutLayout& to) const {
   const Overlap overlap = OverlapOf(from, to);
-  AxisMask kept = kNoAxes;
-  for (int i = 0; i < num_axes(); ++i) {
-    if (from.layout[i].is_partial() && to.layout[i].is_partial()) {
-      kept |= AxisMask{1} << i;
-    }
-  }
+  const AxisMask kept = from.partial & to.partial;
   int64_t least = LeastTime(from, to, overlap, kNoAxes);
   for (AxisMask refilled = kept; refilled != kNoAxes;
        refilled = (refilled - 1) & kept) {

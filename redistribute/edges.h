@@ -308,8 +308,8 @@ class LayoutGraph {
   struct Need {
     Share held = {};
     Share found = {};
-    int64_t everywhere = 0;
-    int64_t found_at_home = 0;
+    int64_t most_found = 0;
+    bool all_alike = false;
   };
   Need NeedOf(const Overlap& overlap, const Changes& changes) const;
   // Of ranks that have the same coordinates along `within` count as one.
@@ -323,11 +323,11 @@ class LayoutGraph {
     AxisMask refilled;
     const Changes& changes;
     const Need& need;
-    bool communicates;  // for sure
   };
   // Elements that no way does without that some rank receives, where so many
   // ranks count as one. What is Partial before and after stays so, or is
   // reduced and filled again.
+  int64_t LeastReduced(const Changes& changes) const;
   int64_t LeastReceived(const Need& need, const Changes& changes,
                         int64_t ranks) const;
   // The transfers and copies of such a way take no less time.
@@ -336,7 +336,7 @@ class LayoutGraph {
     int64_t time = 0;
     int64_t written = 0;
   };
-  Filling FillingOf(const Need& need, const Changes& changes) const;
+  Filling FillingOf(int64_t all, int64_t found, const Changes& changes) const;
   int64_t LeastTime(const CutLayout& from, const CutLayout& to,
                     const Overlap& overlap, AxisMask refilled) const;
   int64_t LeastLatency(int bits) const;

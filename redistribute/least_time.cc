@@ -136,14 +136,12 @@ LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
     if (!overlap.IsEven()) {
       return {overlap.FoundAt(overlap.NeedyRank(), kNoAxes)};
     }
-    const Share most = overlap.Most();
-    return {most, {}, most.elements};
+    return {overlap.Most(), {}, 0, /*all_alike=*/true};
   }
   const AxisMask own = kAllAxes & ~changes.filled;
   const Overlap::Finding least = overlap.Least(own);
   if (least.is_exact) {
-    const Share most = overlap.Most();
-    return {most, least.share, most.elements, overlap.MostFoundAtHome()};
+    return {overlap.Most(), least.share, overlap.MostFound(own), true};
   }
   const PackedCoords coords = overlap.NeedyRank();
   return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
@@ -169,27 +167,27 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
   return {held, joined.FoundAt(coords, own)};
 }
 
+// Whatever the way, addends - 1 receipts bring the addends of an element
+// together, and one more makes each other copy. Each of the keepers has
+// elements of its own.
+int64_t LayoutGraph::LeastReduced(const Changes& changes) const {
+  if (!changes.is_reduced()) return 0;
+  const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
+  return SaturatingMul(all, changes.addends + changes.copies - 2) /
+         (num_ranks_ / changes.keepers);
+}
+
 int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
                                    int64_t ranks) const {
   if (need.held.elements == 0) return 0;
-  const int64_t received = (need.held.elements - need.found.elements) /
-                           SaturatingMul(ranks, changes.sharers);
-  if (!changes.is_reduced()) return received;
-  // Whatever the way, addends - 1 receipts bring the addends of an element
-  // together, and one more makes each other copy; spread over all ranks. Each
-  // of the keepers has elements of its own.
-  const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
-  const int64_t receipts =
-      SaturatingMul(all, changes.addends + changes.copies - 2) /
-      (num_ranks_ / changes.keepers);
-  return std::max(received, receipts);
+  const int64_t missing = need.held.elements - need.found.elements;
+  return std::max(missing / SaturatingMul(ranks, changes.sharers),
+                  LeastReduced(changes));
 }
 
-LayoutGraph::Filling LayoutGraph::FillingOf(const Need& need,
+LayoutGraph::Filling LayoutGraph::FillingOf(int64_t all, int64_t found,
                                             const Changes& changes) const {
   if (changes.filled == kNoAxes) return {};
-  const int64_t all = need.held.elements;
-  const int64_t found = need.found.elements;
   const int64_t covered = std::min(
       all, num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers)));
   // By way of `some`.
@@ -227,30 +225,41 @@ int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
   const auto time_for = [&](const Rate& rate, int64_t elements) {
     return rate.LeastTimeFor(elements * element_size_);
   };
-  const Filling filling = FillingOf(need, changes);
+  const int64_t held = need.held.elements;
+  const int64_t found = need.found.elements;
+  const Filling filling = FillingOf(held, found, changes);
   int64_t least = std::max(
       filling.time,
       SaturatingAdd(time_for(best_rate_, LeastReceived(need, changes, 1)),
                     filling.written));
-  // What ranks receive on average; the sharers of an element as many as one.
-  const int64_t everywhere =
-      need.everywhere / changes.sharers - need.found_at_home;
+  if (tiers_.size() < 2 || found == held) return least;
+
+  const int64_t reduced = ends.overlap.IsEven() ? LeastReduced(changes) : 0;
   // What has to cross slower links: ranks that only faster ones separate count
   // as one, and share it.
-  for (size_t i = 0; i + 1 < tiers_.size() && ends.communicates; ++i) {
+  for (size_t i = 0; i + 1 < tiers_.size(); ++i) {
     const Tier& tier = tiers_[i];
     const Changes slow =
         ChangesOf(ends.from, ends.to, tier.within, ends.refilled);
-    const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
-                                    tier.within, slow);
+    const Need group =
+        NeedTogether(ends.overlap, ends.from, ends.to, tier.within, slow);
     const int64_t share = LeastReceived(group, slow, tier.sharers);
-    const int64_t rest = std::max<int64_t>(everywhere - share, 0);
-    const int64_t slowed = time_for(tier.rate, share);
-    least = std::max(
-        {least,
-         SaturatingAdd(slowed, SaturatingAdd(time_for(best_rate_, rest),
-                                             filling.written)),
-         SaturatingAdd(filling.time, slowed - time_for(best_rate_, share) - 1)});
+    // Those that share may know more than the rank above.
+    const int64_t known = group.found.elements == 0 ? 0 : need.most_found;
+    int64_t received = slow.is_reduced() ? reduced : 0;
+    int64_t time = 0;
+    if (need.all_alike) {
+      received = std::max(received, (held - known) / changes.sharers);
+      time = known == found ? filling.time
+                            : FillingOf(held, known, changes).time;
+    }
+    const int64_t rest = std::max<int64_t>(received - share, 0);
+    int64_t at_best = SaturatingAdd(time_for(best_rate_, rest), filling.written);
+    if (time > 0) {
+      at_best = std::max(at_best, time - time_for(best_rate_, share) - 1);
+    }
+    least =
+        std::max(least, SaturatingAdd(time_for(tier.rate, share), at_best));
   }
   return least;
 }
@@ -270,9 +279,7 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
   const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
-  const bool communicates =
-      need.found.elements < need.held.elements;
-  const Ends ends = {from, to, overlap, refilled, changes, need, communicates};
+  const Ends ends = {from, to, overlap, refilled, changes, need};
   return SaturatingAdd(latency, LeastTransfer(ends));
 }
 

@@ -360,7 +360,7 @@ class LayoutGraph {
   AxisList by_size_;              // all, the smallest first
   bool all_halve_ = false;  // all cuts there may be halve, some several times
   // The latencies without which no rank learns of 2^i ranks, by i.
-  std::vector<int64_t> least_latencies_;
+  absl::InlinedVector<int64_t, 16> least_latencies_;
 };
 
 }  // namespace tessera::internal

@@ -289,10 +289,14 @@ class LayoutGraph {
   // Of a message over the links of a tier, which may cross those of faster
   // ones among the axes `crossed`.
   int64_t LatencyOf(const Tier& tier, AxisMask crossed) const;
-  // What has to become of the axes between two layouts.
+  // Coordinates along some axes.
+  int64_t NumCoords(AxisMask axes) const;
+  // What has to become of `axes` between two layouts, by the number of
+  // coordinates along those of a kind. What is Partial before and after stays
+  // so but along the axes `refilled`: there it is reduced, and filled again.
   struct Changes {
-    int64_t addends = 1;        // coordinates that are reduced over
-    int64_t copies = 1;         // that hold the same in the end
+    int64_t addends = 1;        // that are reduced over
+    int64_t copies = 1;         // that hold the same in the end; if reduced
     int64_t sharers = 1;        // that become Partial
     AxisMask filled = kNoAxes;  // the axes of these
     int64_t keepers = 1;        // that stay Partial
@@ -301,10 +305,10 @@ class LayoutGraph {
   };
   Changes ChangesOf(const CutLayout& from, const CutLayout& to, AxisMask axes,
                     AxisMask refilled) const;
-  int64_t NumCoords(AxisMask axes) const;
   // Of a rank, or of ranks that count as one, whom much is missing: what it
-  // shall hold, and what it finds of that. Where all ranks are alike, what each
-  // shall hold, and has already at most.
+  // shall hold, and what it and those that it shares with find of that, which
+  // is nothing where that is reduced. Where all ranks are alike, all shall hold
+  // as much, and none finds more than the most.
   struct Need {
     Share held = {};
     Share found = {};
@@ -312,7 +316,8 @@ class LayoutGraph {
     bool all_alike = false;
   };
   Need NeedOf(const Overlap& overlap, const Changes& changes) const;
-  // Of ranks that have the same coordinates along `within` count as one.
+  // Of ranks that have the same coordinates along `within` count as one, with
+  // the changes of these axes.
   Need NeedTogether(const Overlap& overlap, const CutLayout& from,
                     const CutLayout& to, AxisMask within,
                     const Changes& changes) const;
@@ -324,19 +329,31 @@ class LayoutGraph {
     const Changes& changes;
     const Need& need;
   };
-  // Elements that no way does without that some rank receives, where so many
-  // ranks count as one. What is Partial before and after stays so, or is
-  // reduced and filled again.
+  // Elements that no way does without that ranks receive on average for a
+  // reduction.
   int64_t LeastReduced(const Changes& changes) const;
+  // Those that some rank receives, where so many ranks count as one.
   int64_t LeastReceived(const Need& need, const Changes& changes,
                         int64_t ranks) const;
-  // The transfers and copies of such a way take no less time.
-  int64_t LeastTransfer(const Ends& ends) const;
+  // What fills take.
   struct Filling {
-    int64_t time = 0;
-    int64_t written = 0;
+    int64_t time = 0;     // with what is received before and between them
+    int64_t written = 0;  // alone
   };
-  Filling FillingOf(int64_t all, int64_t found, const Changes& changes) const;
+  // No less, where sharers shall hold so many elements, and find so many.
+  Filling LeastFilling(int64_t all, int64_t found,
+                       const Changes& changes) const;
+  // That of ways on which sharers know so many until they learn all.
+  Filling FillingFrom(int64_t known, int64_t all, int64_t found,
+                      const Changes& changes) const;
+  // All transfers and fills take no less time.
+  int64_t LeastTransfer(const Ends& ends) const;
+  // The same, from what has to cross the links of a tier and slower ones:
+  // ranks that only faster ones separate count as one, and share it.
+  int64_t LeastTransfer(const Ends& ends, const Tier& tier,
+                        const Filling& filling) const;
+  // Rounded down.
+  int64_t TimeFor(const Rate& rate, int64_t elements) const;
   int64_t LeastTime(const CutLayout& from, const CutLayout& to,
                     const Overlap& overlap, AxisMask refilled) const;
   int64_t LeastLatency(int bits) const;

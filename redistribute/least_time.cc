@@ -41,8 +41,9 @@ void LayoutGraph::AddBounds() {
     num_ranks_ *= axis.size;
   }
   for (int i = 0; i < num_axes(); ++i) by_size_.push_back(i);
-  std::sort(by_size_.axes.begin(), by_size_.axes.begin() + by_size_.size,
-            [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
+  std::sort(
+      by_size_.axes.begin(), by_size_.axes.begin() + by_size_.size,
+      [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
   all_halve_ =
       !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
       absl::c_all_of(extents_,
@@ -130,21 +131,23 @@ LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
                                       const Changes& changes) const {
   if (has_ragged_) {
     const Share all = {ragged_elements_, 1};
-    return {all, changes.is_reduced() ? Share() : all};
+    return {.held = all, .found = changes.is_reduced() ? Share() : all};
   }
   if (changes.is_reduced()) {
-    if (!overlap.IsEven()) {
-      return {overlap.FoundAt(overlap.NeedyRank(), kNoAxes)};
-    }
-    return {overlap.Most(), {}, 0, /*all_alike=*/true};
+    if (overlap.IsEven()) return {.held = overlap.Most(), .all_alike = true};
+    return {.held = overlap.FoundAt(overlap.NeedyRank(), kNoAxes)};
   }
   const AxisMask own = kAllAxes & ~changes.filled;
   const Overlap::Finding least = overlap.Least(own);
   if (least.is_exact) {
-    return {overlap.Most(), least.share, overlap.MostFound(own), true};
+    return {.held = overlap.Most(),
+            .found = least.share,
+            .most_found = overlap.MostFound(own),
+            .all_alike = true};
   }
   const PackedCoords coords = overlap.NeedyRank();
-  return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
+  return {.held = overlap.FoundAt(coords, kNoAxes),
+          .found = overlap.FoundAt(coords, own)};
 }
 
 LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
@@ -156,15 +159,15 @@ LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
   const AxisMask own = within & ~changes.filled;
   if (overlap.IsEven()) {
     const int64_t held = overlap.HeldTogether(own);
-    if (changes.is_reduced()) return {{held, 1}};
-    return {{held, 1}, {overlap.FoundTogether(own, held), 1}};
+    if (changes.is_reduced()) return {.held = {held, 1}};
+    return {.held = {held, 1}, .found = {overlap.FoundTogether(own, held), 1}};
   }
   const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
   const Overlap joined = OverlapOf(from, end);
   const PackedCoords coords = joined.NeedyRank();
   const Share held = joined.FoundAt(coords, kNoAxes);
-  if (changes.is_reduced()) return {held};
-  return {held, joined.FoundAt(coords, own)};
+  if (changes.is_reduced()) return {.held = held};
+  return {.held = held, .found = joined.FoundAt(coords, own)};
 }
 
 // Whatever the way, addends - 1 receipts bring the addends of an element
@@ -185,83 +188,104 @@ int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
                   LeastReduced(changes));
 }
 
-LayoutGraph::Filling LayoutGraph::FillingOf(int64_t all, int64_t found,
-                                            const Changes& changes) const {
+// At any time the sharers know some elements of those that they shall hold.
+// Along the axes not filled so far, they may have shared them out. So a fill
+// writes at least its share of what is known then, and to learn more takes
+// receiving a share of it, which the later fills make larger. Reductions take
+// no part in this: a rank receives in one no less than it holds after it, so
+// that what was known before the last of them does not count.
+//
+// The shares are the smallest where the smallest axes are filled first. The
+// time is linear in what is known at each fill, so that sharers best learn all
+// that they do not know at once, before one of the fills or after the last.
+// Until then they know what they found, or less: a fill writes the part of the
+// tensor that ranks hold on average, in any case.
+LayoutGraph::Filling LayoutGraph::LeastFilling(int64_t all, int64_t found,
+                                               const Changes& changes) const {
   if (changes.filled == kNoAxes) return {};
   const int64_t covered = std::min(
       all, num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers)));
-  // By way of `some`.
-  const auto filling_by = [&](int64_t some) {
-    int64_t sharers = changes.sharers;
-    const auto receive = [&](int64_t elements) {
-      return best_rate_.LeastTimeFor(elements / sharers * element_size_);
-    };
-    const auto write = [&](int64_t elements) {
-      return memory_rate_.LeastTimeFor(elements / sharers * element_size_);
-    };
-    const int64_t before = receive(std::max<int64_t>(some - found, 0));
-    int64_t written = 0;
-    int64_t time = SaturatingAdd(before, receive(all - some));
-    for (int i : by_size_.span()) {
-      if ((changes.filled >> i & 1) == 0) continue;
-      sharers /= axes_[i].size;
-      written = SaturatingAdd(written, write(some));
-      time = std::min(
-          SaturatingAdd(time, write(all)),
-          SaturatingAdd(before, SaturatingAdd(written, receive(all - some))));
-    }
-    return Filling{time, written};
-  };
-  Filling filling = filling_by(covered);
+  Filling filling = FillingFrom(covered, all, found, changes);
   if (found > covered) {
-    filling.time = std::min(filling.time, filling_by(found).time);
+    const Filling from_found = FillingFrom(found, all, found, changes);
+    filling.time = std::min(filling.time, from_found.time);
   }
   return filling;
 }
 
-int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
-  const Changes& changes = ends.changes;
-  const Need& need = ends.need;
+LayoutGraph::Filling LayoutGraph::FillingFrom(int64_t known, int64_t all,
+                                              int64_t found,
+                                              const Changes& changes) const {
+  int64_t sharers = changes.sharers;
   const auto time_for = [&](const Rate& rate, int64_t elements) {
-    return rate.LeastTimeFor(elements * element_size_);
+    return rate.LeastTimeFor(elements / sharers * element_size_);
   };
+  // Of ways on which sharers know all now, or as much as at first.
+  int64_t first = time_for(best_rate_, std::max<int64_t>(known - found, 0));
+  int64_t least = SaturatingAdd(first, time_for(best_rate_, all - known));
+  int64_t written = 0;
+  for (int i : by_size_.span()) {
+    if ((changes.filled >> i & 1) == 0) continue;
+    sharers /= axes_[i].size;
+    const int64_t fill = time_for(memory_rate_, known);
+    written = SaturatingAdd(written, fill);
+    first = SaturatingAdd(first, fill);
+    least = std::min(SaturatingAdd(least, time_for(memory_rate_, all)),
+                     SaturatingAdd(first, time_for(best_rate_, all - known)));
+  }
+  return {least, written};
+}
+
+int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
+  const Need& need = ends.need;
   const int64_t held = need.held.elements;
   const int64_t found = need.found.elements;
-  const Filling filling = FillingOf(held, found, changes);
+  const Filling filling = LeastFilling(held, found, ends.changes);
   int64_t least = std::max(
       filling.time,
-      SaturatingAdd(time_for(best_rate_, LeastReceived(need, changes, 1)),
+      SaturatingAdd(TimeFor(best_rate_, LeastReceived(need, ends.changes, 1)),
                     filling.written));
-  if (tiers_.size() < 2 || found == held) return least;
-
-  const int64_t reduced = ends.overlap.IsEven() ? LeastReduced(changes) : 0;
-  // What has to cross slower links: ranks that only faster ones separate count
-  // as one, and share it.
+  if (found == held) return least;
   for (size_t i = 0; i + 1 < tiers_.size(); ++i) {
-    const Tier& tier = tiers_[i];
-    const Changes slow =
-        ChangesOf(ends.from, ends.to, tier.within, ends.refilled);
-    const Need group =
-        NeedTogether(ends.overlap, ends.from, ends.to, tier.within, slow);
-    const int64_t share = LeastReceived(group, slow, tier.sharers);
-    // Those that share may know more than the rank above.
-    const int64_t known = group.found.elements == 0 ? 0 : need.most_found;
-    int64_t received = slow.is_reduced() ? reduced : 0;
-    int64_t time = 0;
-    if (need.all_alike) {
-      received = std::max(received, (held - known) / changes.sharers);
-      time = known == found ? filling.time
-                            : FillingOf(held, known, changes).time;
-    }
-    const int64_t rest = std::max<int64_t>(received - share, 0);
-    int64_t at_best = SaturatingAdd(time_for(best_rate_, rest), filling.written);
-    if (time > 0) {
-      at_best = std::max(at_best, time - time_for(best_rate_, share) - 1);
-    }
-    least =
-        std::max(least, SaturatingAdd(time_for(tier.rate, share), at_best));
+    least = std::max(least, LeastTransfer(ends, tiers_[i], filling));
   }
   return least;
+}
+
+int64_t LayoutGraph::LeastTransfer(const Ends& ends, const Tier& tier,
+                                   const Filling& filling) const {
+  const Changes& changes = ends.changes;
+  const Need& need = ends.need;
+  const int64_t held = need.held.elements;
+  const Changes slow =
+      ChangesOf(ends.from, ends.to, tier.within, ends.refilled);
+  const Need group =
+      NeedTogether(ends.overlap, ends.from, ends.to, tier.within, slow);
+  const int64_t share = LeastReceived(group, slow, tier.sharers);
+
+  // Over all links. The ranks of the group may find more than the rank that
+  // `filling` is for, and where some of them find nothing, all do.
+  int64_t received = 0;
+  int64_t filled = 0;
+  if (slow.is_reduced() && ends.overlap.IsEven()) {
+    received = LeastReduced(changes);
+  }
+  if (need.all_alike) {
+    const int64_t found = group.found.elements == 0 ? 0 : need.most_found;
+    received = std::max(received, (held - found) / changes.sharers);
+    filled = found == need.found.elements
+                 ? filling.time
+                 : LeastFilling(held, found, changes).time;
+  }
+  const int64_t rest = std::max<int64_t>(received - share, 0);
+  int64_t fast = SaturatingAdd(TimeFor(best_rate_, rest), filling.written);
+  if (filled > 0)
+    fast = std::max(fast, filled - TimeFor(best_rate_, share) - 1);
+  return SaturatingAdd(TimeFor(tier.rate, share), fast);
+}
+
+int64_t LayoutGraph::TimeFor(const Rate& rate, int64_t elements) const {
+  return rate.LeastTimeFor(SaturatingMul(elements, element_size_));
 }
 
 int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
@@ -286,6 +310,7 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
 int64_t LayoutGraph::LeastTime(const CutLayout& from,
                                const CutLayout& to) const {
   const Overlap overlap = OverlapOf(from, to);
+  // What is Partial before and after stays so, or is reduced and filled again.
   const AxisMask kept = from.partial & to.partial;
   int64_t least = LeastTime(from, to, overlap, kNoAxes);
   for (AxisMask refilled = kept; refilled != kNoAxes;

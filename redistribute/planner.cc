@@ -76,7 +76,7 @@ class Search {
         target_(target),
         end_(graph.Cut(target)),
         are_few_(graph.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere) {
-    nodes_.reserve(kFewNodes);
+    nodes_.reserve(are_few_ ? kFewNodes : kManyNodes);
     index_.reserve(kFewNodes);
     edges_.reserve(kFewNodes);
   }
@@ -99,6 +99,7 @@ class Search {
  private:
   // Enough for most searches on two mesh axes.
   static constexpr size_t kFewNodes = 32;
+  static constexpr size_t kManyNodes = 256;  // on three
 
   // Where the value lies. Without a limit all of it counts as workspace.
   enum class Place : uint8_t { kSource, kWorkspace, kTarget };

@@ -35,8 +35,9 @@ void MakeColdPlan(benchmark::State& state, const char* topology_name,
   }
 }
 
-// The slowest pairs of a random sample, by the numbers of mesh axes and tensor
-// dims: from shards to shards, and with sums, of which there are more layouts.
+// Slow pairs of random samples, by the numbers of mesh axes and tensor dims:
+// from shards to shards, to sums, of which there are more layouts, and from
+// sums.
 BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_shards_cpu, "local-cpu",
                   Case{"a=8,b=8", "bf16[4096,16384] [S(1), S(0)]", "[R, R]"});
 BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_shards_h100, "h100-ib",
@@ -108,6 +109,24 @@ BENCHMARK_CAPTURE(
     Case{"a=8,b=8,c=2,d=2,e=2",
          "bf16[256,1024,512,256] [S(3)[2], S(2), S(3)[0], S(3)[1], S(1)]",
          "[R, R, S(1), P(sum), S(2)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh2_tensor2_reduced_h100, "h100-ib",
+                  Case{"a=8,b=4", "bf16[2048,2048] [P(sum), R]",
+                       "[R, P(sum)]"});
+BENCHMARK_CAPTURE(MakeColdPlan, mesh3_tensor3_reduced_h100, "h100-ib",
+                  Case{"a=8,b=8,c=8", "bf16[2048,512,512] [R, P(sum), P(sum)]",
+                       "[R, R, R]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh4_tensor4_reduced_h100, "h100-ib",
+                  Case{"a=8,b=8,c=8,d=8",
+                       "bf16[512,256,512,2048] [P(sum), S(0)[1], S(0)[0], "
+                       "S(1)]",
+                       "[P(sum), R, P(sum), S(0)]"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(MakeColdPlan, mesh5_tensor4_reduced_h100, "h100-ib",
+                  Case{"a=8,b=8,c=4,d=4,e=2",
+                       "bf16[256,1024,256,256] [R, P(sum), R, S(2), S(1)]",
+                       "[S(1)[1], R, R, S(1)[0], S(0)]"})
     ->Unit(benchmark::kMicrosecond);
 
 // The number of ranks does not count.

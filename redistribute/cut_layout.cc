@@ -8,7 +8,9 @@ CutLayout::CutLayout(const Dims& extents, absl::Span<const int64_t> axis_sizes,
                      const PackedLayout& packed)
     : layout(packed), dims(extents.size()) {
   for (size_t axis = 0; axis < axis_sizes.size(); ++axis) {
+    if (packed[axis].is_partial()) partial |= AxisMask{1} << axis;
     if (!packed[axis].is_shard()) continue;
+    sharded |= AxisMask{1} << axis;
     Dim& dim = dims[packed[axis].dim()];
     dim.axes[packed[axis].position()] = static_cast<uint8_t>(axis);
     ++dim.num_axes;

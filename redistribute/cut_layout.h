@@ -35,6 +35,8 @@ struct CutLayout {
   int64_t PieceBefore(int axis) const;
 
   PackedLayout layout;
+  AxisMask partial = kNoAxes;  // the axes along which it is P
+  AxisMask sharded = kNoAxes;
   absl::InlinedVector<Dim, 4> dims;
   int64_t num_elements = 1;  // of the largest piece
   // By axis that cuts, the largest extent that its cut leaves.

@@ -13,14 +13,6 @@ int64_t LayoutGraph::LocalElements(const CutLayout& layout) const {
   return has_ragged_ ? ragged_elements_ : layout.num_elements;
 }
 
-int64_t LayoutGraph::AverageElements(const PackedLayout& packed) const {
-  int64_t elements = has_ragged_ ? ragged_elements_ : num_elements_;
-  for (int i = 0; i < num_axes(); ++i) {
-    if (packed[i].is_shard()) elements /= axes_[i].size;
-  }
-  return elements;
-}
-
 int64_t LayoutGraph::PieceBytes(const CutLayout& layout) const {
   return LocalElements(layout) * element_size_;
 }

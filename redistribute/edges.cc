@@ -403,12 +403,13 @@ size_t LayoutGraph::NumExchangeable() const {
 }
 
 std::vector<PackedLayout> LayoutGraph::AllExchangeable() const {
-  if (NumExchangeable() > kMaxFromSource) return {};
+  const size_t count = NumExchangeable();
+  if (count > kMaxFromSource) return {};
   // Axis by axis: R, or at any place in the cutting order of any dim.
   std::vector<PackedLayout> layouts = {PackedLayout()};
   std::vector<PackedLayout> longer;
-  layouts.reserve(NumExchangeable());
-  longer.reserve(NumExchangeable());
+  layouts.reserve(count);
+  longer.reserve(count);
   for (int i = 0; i < num_axes(); ++i) {
     longer.clear();
     for (const PackedLayout& layout : layouts) {

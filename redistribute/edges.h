@@ -248,8 +248,6 @@ class LayoutGraph {
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const CutLayout& layout) const;
-  // What ranks hold on average, rounded down.
-  int64_t AverageElements(const PackedLayout& packed) const;
   int64_t GroupSize(const AxisList& axes) const;
   // Calls `visit` with all coordinates along `axes`, 0 along the others.
   void ForEachCoords(const AxisList& axes,
@@ -291,60 +289,73 @@ class LayoutGraph {
   // Of a message over the links of a tier, which may cross those of faster
   // ones among the axes `crossed`.
   int64_t LatencyOf(const Tier& tier, AxisMask crossed) const;
-  // What has to become of the axes between two layouts.
+  // Coordinates along some axes.
+  int64_t NumCoords(AxisMask axes) const;
+  // What has to become of `axes` between two layouts, by the number of
+  // coordinates along those of a kind. What is Partial before and after stays
+  // so but along the axes `refilled`: there it is reduced, and filled again.
   struct Changes {
-    int64_t addends = 1;        // coordinates that are reduced over
-    int64_t copies = 1;         // that hold the same in the end
+    int64_t addends = 1;        // that are reduced over
+    int64_t copies = 1;         // that hold the same in the end; if reduced
     int64_t sharers = 1;        // that become Partial
     AxisMask filled = kNoAxes;  // the axes of these
-    int64_t keepers = 1;        // that are Partial and shall be
-    int64_t least_kept =
-        std::numeric_limits<int>::max();  // along one such axis
+    int64_t keepers = 1;        // that stay Partial
+
+    bool is_reduced() const { return addends > 1; }
   };
-  Changes ChangesOf(const PackedLayout& from, const PackedLayout& to,
-                    AxisMask axes) const;
+  Changes ChangesOf(const CutLayout& from, const CutLayout& to, AxisMask axes,
+                    AxisMask refilled) const;
   // Of a rank, or of ranks that count as one, whom much is missing: what it
-  // shall hold, and what it finds of that. Where all ranks are alike, what each
-  // shall hold, and has already at most.
+  // shall hold, and what it and those that it shares with find of that, which
+  // is nothing where that is reduced. Where all ranks are alike, all shall hold
+  // as much, and none finds more than the most.
   struct Need {
-    Share held;
-    Share found;
-    int64_t everywhere = 0;
-    int64_t found_at_home = 0;
+    Share held = {};
+    Share found = {};
+    int64_t most_found = 0;
+    bool all_alike = false;
   };
-  Need NeedOf(const Overlap& overlap, AxisMask own) const;
-  // Of ranks that have the same coordinates along `within` count as one.
+  Need NeedOf(const Overlap& overlap, const Changes& changes) const;
+  // Of ranks that have the same coordinates along `within` count as one, with
+  // the changes of these axes.
   Need NeedTogether(const Overlap& overlap, const CutLayout& from,
-                    const CutLayout& to, AxisMask within, AxisMask own) const;
+                    const CutLayout& to, AxisMask within,
+                    const Changes& changes) const;
   struct Ends {
     const CutLayout& from;
     const CutLayout& to;
     const Overlap& overlap;
+    AxisMask refilled;
     const Changes& changes;
     const Need& need;
-    int64_t ranks;  // that what some rank holds depends on
   };
-  // Elements that no way does without that some rank receives, where so many
-  // ranks count as one. What is Partial before and after stays so, or is
-  // reduced and filled again.
-  int64_t LeastReceived(const Need& need, const Changes& changes, int64_t ranks,
-                        bool is_refilled) const;
-  // The transfers and copies of such a way take no less time.
-  int64_t LeastTransfer(const Ends& ends, bool is_refilled) const;
-  // What ranks write that hold so many elements after so many fills. The last
-  // fill writes all that they hold then, which is at least `least_written`;
-  // what they hold more in the end is received after it. A fill before that
-  // wrote all of this but what the later one added, a factor of an axis size,
-  // and what was received in between.
-  struct Fills {
-    int count = 0;
-    int64_t held = 0;
-    int64_t least_written = 0;
+  // Elements that no way does without that ranks receive on average for a
+  // reduction.
+  int64_t LeastReduced(const Changes& changes) const;
+  // Those that some rank receives, where so many ranks count as one.
+  int64_t LeastReceived(const Need& need, const Changes& changes,
+                        int64_t ranks) const;
+  // What fills take.
+  struct Filling {
+    int64_t time = 0;     // with what is received before and between them
+    int64_t written = 0;  // alone
   };
-  // Of ranks that receive so many elements or more, some of them counted
-  // elsewhere.
-  int64_t LeastTransfer(int64_t received, int64_t counted,
-                        const Fills& fills) const;
+  // No less, where sharers shall hold so many elements, and find so many.
+  Filling LeastFilling(int64_t all, int64_t found,
+                       const Changes& changes) const;
+  // That of ways on which sharers know so many until they learn all.
+  Filling FillingFrom(int64_t known, int64_t all, int64_t found,
+                      const Changes& changes) const;
+  // All transfers and fills take no less time.
+  int64_t LeastTransfer(const Ends& ends) const;
+  // The same, from what has to cross the links of a tier and slower ones:
+  // ranks that only faster ones separate count as one, and share it.
+  int64_t LeastTransfer(const Ends& ends, const Tier& tier,
+                        const Filling& filling) const;
+  // Rounded down.
+  int64_t TimeFor(const Rate& rate, int64_t elements) const;
+  int64_t LeastTime(const CutLayout& from, const CutLayout& to,
+                    const Overlap& overlap, AxisMask refilled) const;
   int64_t LeastLatency(int bits) const;
 
   Layout source_;
@@ -363,10 +374,10 @@ class LayoutGraph {
   int64_t least_latency_ps_ = 0;  // of any axis
   Rate best_rate_;                // of any axis
   int64_t num_ranks_ = 1;         // that the axes span
-  int64_t largest_axis_ = 1;
+  AxisList by_size_;              // all, the smallest first
   bool all_halve_ = false;  // all cuts there may be halve, some several times
   // The latencies without which no rank learns of 2^i ranks, by i.
-  std::vector<int64_t> least_latencies_;
+  absl::InlinedVector<int64_t, 16> least_latencies_;
 };
 
 }  // namespace tessera::internal

@@ -39,8 +39,11 @@ int64_t LeastSumOfFactors(int bits, int count) {
 void LayoutGraph::AddBounds() {
   for (const Axis& axis : axes_) {
     num_ranks_ *= axis.size;
-    largest_axis_ = std::max(largest_axis_, axis.size);
   }
+  for (int i = 0; i < num_axes(); ++i) by_size_.push_back(i);
+  std::sort(
+      by_size_.axes.begin(), by_size_.axes.begin() + by_size_.size,
+      [&](uint8_t a, uint8_t b) { return axes_[a].size < axes_[b].size; });
   all_halve_ =
       !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
       absl::c_all_of(extents_,
@@ -100,158 +103,199 @@ int64_t LayoutGraph::LeastExchange(const CutLayout& from,
   return time;
 }
 
-LayoutGraph::Changes LayoutGraph::ChangesOf(const PackedLayout& from,
-                                            const PackedLayout& to,
-                                            AxisMask axes) const {
+int64_t LayoutGraph::NumCoords(AxisMask axes) const {
+  int64_t coords = 1;
+  for (; axes != kNoAxes; axes &= axes - 1) {
+    coords *= axis_sizes_[std::countr_zero(axes)];
+  }
+  return coords;
+}
+
+LayoutGraph::Changes LayoutGraph::ChangesOf(const CutLayout& from,
+                                            const CutLayout& to, AxisMask axes,
+                                            AxisMask refilled) const {
+  const AxisMask kept = from.partial & to.partial & ~refilled;
   Changes changes;
-  if (partial_ops_.empty()) return changes;  // only sums make copies count
-  for (int i = 0; i < num_axes(); ++i) {
-    if ((axes >> i & 1) == 0) continue;
-    const int64_t size = axes_[i].size;
-    if (to[i].is_replicate()) changes.copies *= size;
-    if (!to[i].is_partial()) {
-      if (from[i].is_partial()) changes.addends *= size;
-    } else if (!from[i].is_partial()) {
-      changes.filled |= AxisMask{1} << i;
-      changes.sharers *= size;
-    } else {
-      changes.least_kept = std::min(changes.least_kept, size);
-      changes.keepers *= size;
-    }
+  changes.filled = to.partial & ~kept & axes;
+  changes.sharers = NumCoords(changes.filled);
+  changes.keepers = NumCoords(kept & axes);
+  changes.addends = NumCoords(from.partial & ~kept & axes);
+  if (changes.is_reduced()) {
+    const AxisMask all = (AxisMask{1} << num_axes()) - 1;
+    changes.copies = NumCoords(all & ~to.partial & ~to.sharded & axes);
   }
   return changes;
 }
 
 LayoutGraph::Need LayoutGraph::NeedOf(const Overlap& overlap,
-                                      AxisMask own) const {
+                                      const Changes& changes) const {
   if (has_ragged_) {
     const Share all = {ragged_elements_, 1};
-    return {all, all};
+    return {.held = all, .found = changes.is_reduced() ? Share() : all};
   }
+  if (changes.is_reduced()) {
+    if (overlap.IsEven()) return {.held = overlap.Most(), .all_alike = true};
+    return {.held = overlap.FoundAt(overlap.NeedyRank(), kNoAxes)};
+  }
+  const AxisMask own = kAllAxes & ~changes.filled;
   const Overlap::Finding least = overlap.Least(own);
   if (least.is_exact) {
-    const Share most = overlap.Most();
-    return {most, least.share, most.elements, overlap.MostFoundAtHome()};
+    return {.held = overlap.Most(),
+            .found = least.share,
+            .most_found = overlap.MostFound(own),
+            .all_alike = true};
   }
   const PackedCoords coords = overlap.NeedyRank();
-  return {overlap.FoundAt(coords, kNoAxes), overlap.FoundAt(coords, own)};
+  return {.held = overlap.FoundAt(coords, kNoAxes),
+          .found = overlap.FoundAt(coords, own)};
 }
 
 LayoutGraph::Need LayoutGraph::NeedTogether(const Overlap& overlap,
                                             const CutLayout& from,
                                             const CutLayout& to,
                                             AxisMask within,
-                                            AxisMask own) const {
-  if (has_ragged_) return NeedOf(overlap, own);
+                                            const Changes& changes) const {
+  if (has_ragged_) return NeedOf(overlap, changes);
+  const AxisMask own = within & ~changes.filled;
   if (overlap.IsEven()) {
     const int64_t held = overlap.HeldTogether(own);
-    return {{held, 1}, {overlap.FoundTogether(own, held), 1}};
+    if (changes.is_reduced()) return {.held = {held, 1}};
+    return {.held = {held, 1}, .found = {overlap.FoundTogether(own, held), 1}};
   }
   const CutLayout end = Cut(WithoutMinorCuts(to.layout, within));
   const Overlap joined = OverlapOf(from, end);
   const PackedCoords coords = joined.NeedyRank();
-  return {joined.FoundAt(coords, kNoAxes), joined.FoundAt(coords, own)};
+  const Share held = joined.FoundAt(coords, kNoAxes);
+  if (changes.is_reduced()) return {.held = held};
+  return {.held = held, .found = joined.FoundAt(coords, own)};
+}
+
+// Whatever the way, addends - 1 receipts bring the addends of an element
+// together, and one more makes each other copy. Each of the keepers has
+// elements of its own.
+int64_t LayoutGraph::LeastReduced(const Changes& changes) const {
+  if (!changes.is_reduced()) return 0;
+  const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
+  return SaturatingMul(all, changes.addends + changes.copies - 2) /
+         (num_ranks_ / changes.keepers);
 }
 
 int64_t LayoutGraph::LeastReceived(const Need& need, const Changes& changes,
-                                   int64_t ranks, bool is_refilled) const {
+                                   int64_t ranks) const {
   if (need.held.elements == 0) return 0;
-  // Whatever the way, addends - 1 receipts bring the addends of an element
-  // together, and one more makes each other copy; spread over all ranks.
-  const auto receipts = [&](int64_t addends, int64_t copies) {
-    const int64_t all = has_ragged_ ? ragged_elements_ : num_elements_;
-    return SaturatingMul(all, addends + copies - 2) / num_ranks_;
-  };
-  const bool is_reduced = changes.addends > 1;
-  const int64_t missing =
-      need.held.elements - (is_reduced ? 0 : need.found.elements);
-  int64_t sharers = SaturatingMul(ranks, changes.sharers);
-  if (is_refilled) {
-    sharers = SaturatingMul(sharers, changes.keepers);
-    return std::max(missing / sharers, receipts(changes.least_kept, 1));
-  }
-  const int64_t received = missing / sharers;
-  return is_reduced
-             ? std::max(received, receipts(changes.addends, changes.copies))
-             : received;
+  const int64_t missing = need.held.elements - need.found.elements;
+  return std::max(missing / SaturatingMul(ranks, changes.sharers),
+                  LeastReduced(changes));
 }
 
-int64_t LayoutGraph::LeastTransfer(int64_t received, int64_t counted,
-                                   const Fills& fills) const {
-  const auto time = [&](int64_t elements) {
-    int64_t sum = best_rate_.LeastTimeFor((elements - counted) * element_size_);
-    int64_t least = fills.least_written;
-    int64_t piece = fills.held;
-    for (int i = 0; i < fills.count; ++i) {
-      const int64_t written = std::max(piece - elements, least);
-      sum = SaturatingAdd(sum,
-                          memory_rate_.LeastTimeFor(written * element_size_));
-      least = 0;
-      piece /= largest_axis_;
-    }
-    return sum;
+// At any time the sharers know some elements of those that they shall hold.
+// Along the axes not filled so far, they may have shared them out. So a fill
+// writes at least its share of what is known then, and to learn more takes
+// receiving a share of it, which the later fills make larger. Reductions take
+// no part in this: a rank receives in one no less than it holds after it, so
+// that what was known before the last of them does not count.
+//
+// The shares are the smallest where the smallest axes are filled first. The
+// time is linear in what is known at each fill, so that sharers best learn all
+// that they do not know at once, before one of the fills or after the last.
+// Until then they know what they found, or less: a fill writes the part of the
+// tensor that ranks hold on average, in any case.
+LayoutGraph::Filling LayoutGraph::LeastFilling(int64_t all, int64_t found,
+                                               const Changes& changes) const {
+  if (changes.filled == kNoAxes) return {};
+  const int64_t covered = std::min(
+      all, num_elements_ / (num_ranks_ / (changes.sharers * changes.keepers)));
+  Filling filling = FillingFrom(covered, all, found, changes);
+  if (found > covered) {
+    const Filling from_found = FillingFrom(found, all, found, changes);
+    filling.time = std::min(filling.time, from_found.time);
+  }
+  return filling;
+}
+
+LayoutGraph::Filling LayoutGraph::FillingFrom(int64_t known, int64_t all,
+                                              int64_t found,
+                                              const Changes& changes) const {
+  int64_t sharers = changes.sharers;
+  const auto time_for = [&](const Rate& rate, int64_t elements) {
+    return rate.LeastTimeFor(elements / sharers * element_size_);
   };
-  // Its minimum is where one of the fills stops to write less.
-  int64_t least = time(received);
-  int64_t turn = fills.held - fills.least_written;
-  int64_t piece = fills.held;
-  for (int i = 0; i < fills.count && piece > received; ++i) {
-    if (turn > received) least = std::min(least, time(turn));
-    piece /= largest_axis_;
-    turn = piece;
+  // Of ways on which sharers know all now, or as much as at first.
+  int64_t first = time_for(best_rate_, std::max<int64_t>(known - found, 0));
+  int64_t least = SaturatingAdd(first, time_for(best_rate_, all - known));
+  int64_t written = 0;
+  for (int i : by_size_.span()) {
+    if ((changes.filled >> i & 1) == 0) continue;
+    sharers /= axes_[i].size;
+    const int64_t fill = time_for(memory_rate_, known);
+    written = SaturatingAdd(written, fill);
+    first = SaturatingAdd(first, fill);
+    least = std::min(SaturatingAdd(least, time_for(memory_rate_, all)),
+                     SaturatingAdd(first, time_for(best_rate_, all - known)));
+  }
+  return {least, written};
+}
+
+int64_t LayoutGraph::LeastTransfer(const Ends& ends) const {
+  const Need& need = ends.need;
+  const int64_t held = need.held.elements;
+  const int64_t found = need.found.elements;
+  const Filling filling = LeastFilling(held, found, ends.changes);
+  int64_t least = std::max(
+      filling.time,
+      SaturatingAdd(TimeFor(best_rate_, LeastReceived(need, ends.changes, 1)),
+                    filling.written));
+  if (found == held) return least;
+  for (size_t i = 0; i + 1 < tiers_.size(); ++i) {
+    least = std::max(least, LeastTransfer(ends, tiers_[i], filling));
   }
   return least;
 }
 
-int64_t LayoutGraph::LeastTransfer(const Ends& ends, bool is_refilled) const {
+int64_t LayoutGraph::LeastTransfer(const Ends& ends, const Tier& tier,
+                                   const Filling& filling) const {
   const Changes& changes = ends.changes;
   const Need& need = ends.need;
-  const bool all_alike = need.everywhere > 0;
-  const int64_t held =
-      all_alike ? need.everywhere
-                : std::min(need.held.elements, AverageElements(ends.to.layout));
-  const Fills fills = {
-      .count = std::popcount(changes.filled) + (is_refilled ? 1 : 0),
-      .held = held,
-      .least_written =
-          held / (num_ranks_ / (changes.sharers * changes.keepers))};
-  int64_t least =
-      LeastTransfer(LeastReceived(need, changes, 1, is_refilled), 0, fills);
-  // What ranks receive on average; the sharers of an element as many as one.
-  int64_t everywhere = 0;
-  if (!is_refilled) {
-    everywhere = changes.addends > 1
-                     ? need.everywhere / changes.sharers
-                     : need.everywhere / changes.sharers - need.found_at_home;
+  const int64_t held = need.held.elements;
+  const Changes slow =
+      ChangesOf(ends.from, ends.to, tier.within, ends.refilled);
+  const Need group =
+      NeedTogether(ends.overlap, ends.from, ends.to, tier.within, slow);
+  const int64_t share = LeastReceived(group, slow, tier.sharers);
+
+  // Over all links. The ranks of the group may find more than the rank that
+  // `filling` is for, and where some of them find nothing, all do.
+  int64_t received = 0;
+  int64_t filled = 0;
+  if (slow.is_reduced() && ends.overlap.IsEven()) {
+    received = LeastReduced(changes);
   }
-  // What has to cross slower links: ranks that only faster ones separate count
-  // as one, and share it.
-  for (size_t i = 0; i + 1 < tiers_.size() && ends.ranks > 1; ++i) {
-    const Tier& tier = tiers_[i];
-    const Changes slow =
-        ChangesOf(ends.from.layout, ends.to.layout, tier.within);
-    const Need group = NeedTogether(ends.overlap, ends.from, ends.to,
-                                    tier.within, tier.within & ~slow.filled);
-    const bool refills_slow = is_refilled && slow.keepers > 1;
-    const int64_t share =
-        LeastReceived(group, slow, tier.sharers, refills_slow);
-    const int64_t time =
-        SaturatingAdd(tier.rate.LeastTimeFor(share * element_size_),
-                      LeastTransfer(std::max(share, everywhere), share,
-                                    all_alike ? fills : Fills()));
-    least = std::max(least, time);
+  if (need.all_alike) {
+    const int64_t found = group.found.elements == 0 ? 0 : need.most_found;
+    received = std::max(received, (held - found) / changes.sharers);
+    filled = found == need.found.elements
+                 ? filling.time
+                 : LeastFilling(held, found, changes).time;
   }
-  return least;
+  const int64_t rest = std::max<int64_t>(received - share, 0);
+  int64_t fast = SaturatingAdd(TimeFor(best_rate_, rest), filling.written);
+  if (filled > 0)
+    fast = std::max(fast, filled - TimeFor(best_rate_, share) - 1);
+  return SaturatingAdd(TimeFor(tier.rate, share), fast);
 }
 
-int64_t LayoutGraph::LeastTime(const CutLayout& from,
-                               const CutLayout& to) const {
-  const Overlap overlap = OverlapOf(from, to);
-  const Changes changes = ChangesOf(from.layout, to.layout, kAllAxes);
-  const Need need = NeedOf(overlap, kAllAxes & ~changes.filled);
+int64_t LayoutGraph::TimeFor(const Rate& rate, int64_t elements) const {
+  return rate.LeastTimeFor(SaturatingMul(elements, element_size_));
+}
+
+int64_t LayoutGraph::LeastTime(const CutLayout& from, const CutLayout& to,
+                               const Overlap& overlap,
+                               AxisMask refilled) const {
+  const Changes changes = ChangesOf(from, to, kAllAxes, refilled);
+  const Need need = NeedOf(overlap, changes);
   if (need.held.elements == 0) return 0;
   int64_t ranks = need.held.pieces - need.found.pieces + 1;
-  if (changes.addends > 1) {
+  if (changes.is_reduced()) {
     ranks =
         SaturatingMul(std::max<int64_t>(need.held.pieces, 1), changes.addends);
   }
@@ -259,13 +303,21 @@ int64_t LayoutGraph::LeastTime(const CutLayout& from,
   const size_t bits = std::bit_width(static_cast<uint64_t>(ranks)) - 1;
   const int64_t latency =
       least_latencies_[std::min(bits, least_latencies_.size() - 1)];
+  const Ends ends = {from, to, overlap, refilled, changes, need};
+  return SaturatingAdd(latency, LeastTransfer(ends));
+}
 
-  const Ends ends = {from, to, overlap, changes, need, ranks};
-  int64_t transfer = LeastTransfer(ends, /*is_refilled=*/false);
-  if (changes.keepers > 1) {
-    transfer = std::min(transfer, LeastTransfer(ends, /*is_refilled=*/true));
+int64_t LayoutGraph::LeastTime(const CutLayout& from,
+                               const CutLayout& to) const {
+  const Overlap overlap = OverlapOf(from, to);
+  // What is Partial before and after stays so, or is reduced and filled again.
+  const AxisMask kept = from.partial & to.partial;
+  int64_t least = LeastTime(from, to, overlap, kNoAxes);
+  for (AxisMask refilled = kept; refilled != kNoAxes;
+       refilled = (refilled - 1) & kept) {
+    least = std::min(least, LeastTime(from, to, overlap, refilled));
   }
-  return SaturatingAdd(latency, transfer);
+  return least;
 }
 
 }  // namespace tessera::internal

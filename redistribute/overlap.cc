@@ -238,10 +238,15 @@ int64_t Overlap::LeastPiece(const CutLayout::Dim& dim, int from,
   return std::min(least, LeastPiece(dim, from + 1, CeilDiv(extent, parts)));
 }
 
-int64_t Overlap::MostFoundAtHome() const {
+int64_t Overlap::MostFound(AxisMask own) const {
+  const bool sees_one = (before_.sharded & ~own) == kNoAxes;
   int64_t elements = 1;
   for (const Dim& dim : dims_) {
-    elements *= std::min(dim.before.piece, dim.after.piece);
+    int64_t seen = dim.before.piece;
+    for (int i = 0; !sees_one && i < dim.before.num_axes; ++i) {
+      if (!Has(own, dim.before.axes[i])) seen *= Size(dim.before, i);
+    }
+    elements *= std::min(seen, dim.after.piece);
   }
   return elements;
 }

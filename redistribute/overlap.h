@@ -53,8 +53,8 @@ class Overlap {
   Share Most() const;
   Finding Least(AxisMask own) const;
 
-  // The most elements that a rank has already of what it shall hold, at most.
-  int64_t MostFoundAtHome() const;
+  // No rank finds more elements of what it shall hold.
+  int64_t MostFound(AxisMask own) const;
 
   // True if all cuts are even, and of the old and the new piece of each dim one
   // divides the other.

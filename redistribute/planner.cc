@@ -76,7 +76,7 @@ class Search {
         target_(target),
         end_(graph.Cut(target)),
         are_few_(graph.NumExchangeable() <= LayoutGraph::kMaxFromEverywhere) {
-    nodes_.reserve(kFewNodes);
+    nodes_.reserve(are_few_ ? kFewNodes : kManyNodes);
     index_.reserve(kFewNodes);
     edges_.reserve(kFewNodes);
   }
@@ -99,6 +99,7 @@ class Search {
  private:
   // Enough for most searches on two mesh axes.
   static constexpr size_t kFewNodes = 32;
+  static constexpr size_t kManyNodes = 256;  // on three
 
   // Where the value lies. Without a limit all of it counts as workspace.
   enum class Place : uint8_t { kSource, kWorkspace, kTarget };
@@ -228,14 +229,18 @@ class Search {
       stops_.push_back(
           {BoundOver(nodes_[node].least_edge, nodes_[node].bound), node});
     }
+    last_stop_node_ = static_cast<int>(nodes_.size()) - 1;
     absl::c_sort(stops_);
   }
 
   // Exchanges may lead from the source to anywhere.
   void AddFirstStops() {
+    // One of the stops from anywhere, or the source.
+    const auto is_tried = [&](int node) { return node <= last_stop_node_; };
     for (const PackedLayout& layout : graph_.AllExchangeable()) {
-      const CutLayout cuts = graph_.Cut(layout);
       const auto known = index_.find(State{layout});
+      if (known != index_.end() && is_tried(known->second)) continue;
+      const CutLayout cuts = graph_.Cut(layout);
       const int64_t rest =
           known == index_.end() ? Bound(cuts) : nodes_[known->second].bound;
       if (Sum(LeastFirstExchange(cuts), rest) > best_cost_) continue;
@@ -413,6 +418,7 @@ class Search {
   std::vector<FirstStop> first_stops_;
   size_t next_stop_ = 0;
   std::vector<Stop> stops_;  // of exchanges from anywhere
+  int last_stop_node_ = 0;   // no later node is one of them
   std::vector<Edge> edges_;
 };
 

@@ -1,0 +1,276 @@
+#include "tessera/device/cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/device/cuda/cuda_status.h"
+#include "tessera/device/cuda/launch.h"
+#include "tessera/device/device.h"
+
+namespace tessera::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long the host looks again and again before it begins to sleep.
+constexpr auto kSpinning = std::chrono::microseconds(50);
+constexpr auto kNap = std::chrono::microseconds(20);
+
+}  // namespace
+
+// What a stream shares with its events, which may outlive it. Events are
+// numbered as they are recorded. Thread-safe.
+class CudaStream::Progress {
+ public:
+  Progress(int ordinal, absl::string_view stream)
+      : ordinal_(ordinal), stream_(stream) {}
+  ~Progress() {
+    const CurrentDevice current(ordinal_);
+    for (cudaEvent_t event : idle_) cudaEventDestroy(event);
+  }
+
+  int ordinal() const { return ordinal_; }
+
+  // A new event: its number, and CUDA's.
+  struct Recorded {
+    int64_t number;
+    cudaEvent_t event;  // null: there is none
+  };
+  Recorded Record(cudaStream_t stream);
+  // The event is not used any more.
+  void Return(cudaEvent_t event) {
+    MutexLock lock(mutex_);
+    idle_.push_back(event);
+  }
+
+  // What is enqueued from now on fails.
+  void Fail(const absl::Status& error) {
+    MutexLock lock(mutex_);
+    FailFrom(recorded_, error);
+  }
+  absl::Status status() const {
+    MutexLock lock(mutex_);
+    return error_;
+  }
+  // The error that an event of this number hands on.
+  absl::Status ErrorAt(int64_t number) const {
+    MutexLock lock(mutex_);
+    return first_failed_ <= number ? error_ : absl::OkStatus();
+  }
+
+  // Blocks until an event has passed. Returns the error at that point.
+  absl::Status Await(const Recorded& recorded);
+
+  void AddMonitor(std::weak_ptr<StreamMonitor> monitor) {
+    MutexLock lock(mutex_);
+    std::erase_if(monitors_, [](const auto& old) { return old.expired(); });
+    monitors_.push_back(std::move(monitor));
+  }
+
+ private:
+  void FailFrom(int64_t number, const absl::Status& error)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (error.ok() || !error_.ok()) return;
+    error_ = absl::Status(error.code(),
+                          absl::StrCat(error.message(), " (stream '", stream_,
+                                       "' of cuda:", ordinal_, ")"));
+    first_failed_ = number;
+  }
+  // What is not known to have passed fails with `error`.
+  void FailPending(const absl::Status& error) {
+    MutexLock lock(mutex_);
+    FailFrom(passed_, error);
+  }
+  void Passed(int64_t number) {
+    MutexLock lock(mutex_);
+    passed_ = std::max(passed_, number + 1);
+  }
+  // Asks those that still exist.
+  void AskMonitors();
+
+  const int ordinal_;
+  const std::string stream_;  // its name
+  mutable Mutex mutex_;
+  std::vector<cudaEvent_t> idle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<StreamMonitor>> monitors_ ABSL_GUARDED_BY(mutex_);
+  int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t passed_ ABSL_GUARDED_BY(mutex_) = 0;  // events known to have
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  int64_t first_failed_ ABSL_GUARDED_BY(mutex_) = INT64_MAX;
+};
+
+CudaStream::Progress::Recorded CudaStream::Progress::Record(
+    cudaStream_t stream) {
+  const CurrentDevice current(ordinal_);
+  MutexLock lock(mutex_);
+  FailFrom(recorded_, current.status());
+  cudaEvent_t event = nullptr;
+  if (!idle_.empty()) {
+    event = idle_.back();
+    idle_.pop_back();
+  } else {
+    FailFrom(recorded_, CudaStatus(cudaEventCreateWithFlags(
+                                       &event, cudaEventDisableTiming),
+                                   "cudaEventCreate"));
+  }
+  if (event != nullptr) {
+    FailFrom(recorded_,
+             CudaStatus(cudaEventRecord(event, stream), "cudaEventRecord"));
+  }
+  return {recorded_++, event};
+}
+
+absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
+  const auto began = Clock::now();
+  while (recorded.event != nullptr) {
+    const cudaError_t error = cudaEventQuery(recorded.event);
+    if (error == cudaSuccess) break;
+    if (error != cudaErrorNotReady) {
+      FailPending(CudaStatus(error, "what was enqueued to be done"));
+      break;
+    }
+    AskMonitors();
+    if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
+  }
+  absl::Status status = ErrorAt(recorded.number);
+  if (status.ok()) Passed(recorded.number);
+  return status;
+}
+
+void CudaStream::Progress::AskMonitors() {
+  std::vector<std::weak_ptr<StreamMonitor>> monitors;
+  {
+    MutexLock lock(mutex_);
+    monitors = monitors_;
+  }
+  for (const std::weak_ptr<StreamMonitor>& weak : monitors) {
+    if (const auto monitor = weak.lock()) FailPending(monitor->Check());
+  }
+}
+
+// The state of one event.
+class CudaStream::Point final : public Event::State {
+ public:
+  Point(std::shared_ptr<Progress> progress, Progress::Recorded recorded)
+      : progress_(std::move(progress)), recorded_(recorded) {}
+  ~Point() override {
+    if (recorded_.event != nullptr) progress_->Return(recorded_.event);
+  }
+
+  absl::Status Synchronize(int64_t) override {
+    return progress_->Await(recorded_);
+  }
+
+  cudaEvent_t event() const { return recorded_.event; }
+  absl::Status error() const { return progress_->ErrorAt(recorded_.number); }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  const Progress::Recorded recorded_;
+};
+
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
+    Device& device, int ordinal, absl::string_view name, int priority,
+    const NvtxDomain& nvtx) {
+  const CurrentDevice current(ordinal);
+  TESSERA_RETURN_IF_ERROR(current.status());
+  cudaStream_t stream = nullptr;
+  TESSERA_RETURN_IF_ERROR(CudaStatus(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+      "cudaStreamCreate"));
+  auto created = absl::WrapUnique(
+      new CudaStream(device, ordinal, name, stream, /*is_owned=*/true, nvtx));
+  TESSERA_RETURN_IF_ERROR(created->Init());
+  return created;
+}
+
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Wrap(
+    Device& device, int ordinal, absl::string_view name, cudaStream_t stream,
+    const NvtxDomain& nvtx) {
+  auto wrapped = absl::WrapUnique(
+      new CudaStream(device, ordinal, name, stream, /*is_owned=*/false, nvtx));
+  TESSERA_RETURN_IF_ERROR(wrapped->Init());
+  return wrapped;
+}
+
+CudaStream::CudaStream(Device& device, int ordinal, absl::string_view name,
+                       cudaStream_t stream, bool is_owned,
+                       const NvtxDomain& nvtx)
+    : Stream(device, name),
+      ordinal_(ordinal),
+      stream_(stream),
+      is_owned_(is_owned),
+      nvtx_(nvtx),
+      progress_(std::make_shared<Progress>(ordinal, name)) {}
+
+absl::Status CudaStream::Init() {
+  const CurrentDevice current(ordinal_);
+  nvtx_.NameStream(stream_, name());
+  return CudaStatus(cudaMallocAsync(reinterpret_cast<void**>(&sum_scratch_),
+                                    kSumBlocks * sizeof(double), stream_),
+                    "cudaMallocAsync");
+}
+
+CudaStream::~CudaStream() {
+  Synchronize().IgnoreError();  // who wants to know has asked
+  const CurrentDevice current(ordinal_);
+  if (sum_scratch_ != nullptr) cudaFreeAsync(sum_scratch_, stream_);
+  if (is_owned_) cudaStreamDestroy(stream_);
+}
+
+absl::Status CudaStream::Launch(const LaunchDescriptor& descriptor,
+                                LaunchBody body) {
+  TESSERA_RETURN_IF_ERROR(status());
+  const CurrentDevice current(ordinal_);
+  nvtx_.Push(descriptor.name);
+  Fail(current.status().ok() ? body() : current.status());
+  nvtx_.Pop();
+  return status();
+}
+
+Event CudaStream::Record() {
+  return Event(std::make_shared<Point>(progress_, progress_->Record(stream_)));
+}
+
+absl::Status CudaStream::Wait(const Event& event) {
+  TESSERA_RETURN_IF_ERROR(status());
+  if (event.state() == nullptr) return absl::OkStatus();
+  const auto* const point = dynamic_cast<const Point*>(event.state().get());
+  if (point == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cuda: stream '", name(), "' of ", device().name(),
+                     " waits for an event of another kind of device"));
+  }
+  const CurrentDevice current(ordinal_);
+  Fail(current.status());
+  if (point->event() != nullptr) {
+    Fail(CudaStatus(cudaStreamWaitEvent(stream_, point->event(), 0),
+                    "cudaStreamWaitEvent"));
+  }
+  Fail(point->error());
+  return status();
+}
+
+absl::Status CudaStream::Synchronize() { return Record().Synchronize(); }
+
+absl::Status CudaStream::status() const { return progress_->status(); }
+
+void CudaStream::BeginRange(absl::string_view action,
+                            absl::string_view subject) {
+  nvtx_.Push(action, subject);
+}
+
+void CudaStream::EndRange() { nvtx_.Pop(); }
+
+void CudaStream::Fail(const absl::Status& error) { progress_->Fail(error); }
+
+void CudaStream::AddMonitor(std::weak_ptr<StreamMonitor> monitor) {
+  progress_->AddMonitor(std::move(monitor));
+}
+
+}  // namespace tessera::internal

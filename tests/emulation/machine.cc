@@ -1,0 +1,191 @@
+#include "tests/emulation/machine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/emulation/nccl_network.h"
+
+namespace tessera::emulation {
+namespace {
+
+using internal::Touched;
+
+Machine* current_machine = nullptr;
+
+}  // namespace
+
+Machine::Machine(testing::Scheduler& scheduler,
+                 std::deque<testing::RaceDetector>& detectors,
+                 int64_t memory_bytes_per_gpu,
+                 std::optional<FailingCall> failing_call)
+    : scheduler_(scheduler),
+      detectors_(detectors),
+      failing_call_(failing_call),
+      nccl_(std::make_unique<NcclNetwork>(*this)) {
+  for (size_t gpu = 0; gpu < detectors.size(); ++gpu) {
+    gpus_.push_back(
+        {.memory = std::make_unique<DeviceMemory>(memory_bytes_per_gpu)});
+  }
+  current_machine = this;
+}
+
+Machine::~Machine() { current_machine = nullptr; }
+
+Machine* Machine::current() { return current_machine; }
+
+bool Machine::Fails(int gpu) {
+  const int64_t call = gpus_[gpu].calls++;
+  return failing_call_.has_value() && failing_call_->gpu == gpu &&
+         failing_call_->call == call;
+}
+
+cudaStream_t Machine::NewStream(int gpu) {
+  const std::string name = absl::StrCat(streams_.size());
+  streams_.push_back(
+      {.gpu = gpu,
+       .queue =
+           scheduler_.AddQueue(absl::StrCat("stream ", name, " of cuda:", gpu)),
+       .number = detectors_[gpu].AddStream(absl::StrCat("stream ", name))});
+  return &streams_.back();
+}
+
+cudaEvent_t Machine::NewEvent(int gpu) {
+  events_.push_back({.gpu = gpu});
+  return &events_.back();
+}
+
+bool Machine::IsAlive(cudaStream_t stream, absl::string_view use) {
+  if (!stream->destroyed) return true;
+  Report(stream->gpu, absl::StrCat(use, " on a stream that is destroyed"));
+  return false;
+}
+
+// Operations.
+
+cudaError_t Machine::Enqueue(cudaStream_t stream, Operation operation) {
+  std::vector<MemoryRange> reads;
+  std::vector<MemoryRange> writes;
+  for (const Touched& touched : operation.touched) {
+    (touched.is_written ? writes : reads)
+        .emplace_back(touched.begin, static_cast<int64_t>(touched.bytes));
+  }
+  detectors_[stream->gpu].Launch(stream->number, operation.name, reads, writes);
+  return EnqueueUnseen(stream, std::move(operation));
+}
+
+cudaError_t Machine::EnqueueUnseen(cudaStream_t stream, Operation operation) {
+  if (!IsAlive(stream, operation.name)) return cudaErrorInvalidResourceHandle;
+  scheduler_.Push(stream->queue,
+                  {.name = std::string(operation.name),
+                   .ready = std::move(operation.ready),
+                   .run = [this, work = std::move(operation.work)] {
+                     MakeProgress();
+                     if (work == nullptr || !scheduler_.failure().ok()) return;
+                     std::deque<DeviceMemory::Opened> opened;
+                     for (Gpu& gpu : gpus_) opened.emplace_back(*gpu.memory);
+                     work();
+                   }});
+  MakeProgress();
+  scheduler_.Yield();
+  return cudaSuccess;
+}
+
+// Events.
+
+cudaError_t Machine::Record(cudaEvent_t event, cudaStream_t stream) {
+  if (!IsAlive(stream, "cudaEventRecord")) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  event->stream = stream;
+  event->position = scheduler_.pushed(stream->queue);
+  event->point = detectors_[stream->gpu].Record(stream->number);
+  return cudaSuccess;
+}
+
+bool Machine::HasPassed(const CUevent_st& event) const {
+  return event.stream == nullptr ||
+         scheduler_.done(event.stream->queue) >= event.position;
+}
+
+cudaError_t Machine::Wait(cudaStream_t stream, cudaEvent_t event) {
+  const bool is_recorded = event->stream != nullptr;
+  if (is_recorded && event->gpu != stream->gpu) {
+    Report(stream->gpu, "a stream waits for an event of another GPU");
+  }
+  if (!detectors_[stream->gpu].Wait(stream->number,
+                                    is_recorded ? &*event->point : nullptr) ||
+      !is_recorded) {
+    return cudaSuccess;
+  }
+  // As it is now: it may be recorded again.
+  return EnqueueUnseen(stream, {.name = "wait", .ready = [this, now = *event] {
+                                  return HasPassed(now);
+                                }});
+}
+
+void Machine::Poll(const std::function<bool()>& done, absl::string_view what) {
+  const int64_t seen = progress_;
+  scheduler_
+      .BlockUntil([this, &done, seen] { return done() || progress_ != seen; },
+                  std::string(what))
+      .IgnoreError();  // is in the scheduler
+}
+
+cudaError_t Machine::Query(cudaEvent_t event) {
+  if (!HasPassed(*event)) {
+    Poll([&] { return HasPassed(*event); }, "polls for an event");
+  }
+  if (!scheduler_.failure().ok()) return cudaErrorLaunchTimeout;
+  if (!HasPassed(*event)) return cudaErrorNotReady;
+  if (event->point.has_value()) {
+    detectors_[event->gpu].SynchronizeHost(*event->point);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Machine::Synchronize(cudaEvent_t event) {
+  scheduler_.BlockUntil([&] { return HasPassed(*event); }, "waits for an event")
+      .IgnoreError();  // is in the scheduler
+  if (event->point.has_value()) {
+    detectors_[event->gpu].SynchronizeHost(*event->point);
+  }
+  return scheduler_.failure().ok() ? cudaSuccess : cudaErrorLaunchTimeout;
+}
+
+// Memory.
+
+cudaError_t Machine::Allocate(int gpu, int64_t bytes, cudaStream_t stream,
+                              void** data) {
+  *data = memory(gpu).Allocate(bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  detectors_[gpu].Allocate(*data, bytes, absl::StrCat(bytes, " bytes"));
+  if (stream == nullptr) return cudaSuccess;
+  const Touched writes = {*data, static_cast<size_t>(bytes), true};
+  return Enqueue(stream, {.name = "allocate", .touched = {&writes, 1}});
+}
+
+cudaError_t Machine::Free(void* data, cudaStream_t stream) {
+  DeviceMemory& memory = this->memory(stream->gpu);
+  detectors_[stream->gpu].FreeOnStream(data, stream->number);
+  if (memory.BytesAt(data) < 0) return cudaErrorInvalidValue;
+  scheduler_.Push(stream->queue, {.name = "free", .run = [this, &memory, data] {
+                                    MakeProgress();
+                                    if (memory.BytesAt(data) >= 0)
+                                      memory.Free(data);
+                                  }});
+  scheduler_.Yield();
+  return cudaSuccess;
+}
+
+void Machine::Report(int gpu, absl::string_view problem) {
+  detectors_[gpu].Report(problem);
+}
+
+void Machine::CheckMemory() {
+  for (int gpu = 0; gpu < num_gpus(); ++gpu) {
+    for (const auto& problem : memory(gpu).Damage()) Report(gpu, problem);
+    for (const auto& problem : memory(gpu).Leaks()) Report(gpu, problem);
+  }
+}
+
+}  // namespace tessera::emulation

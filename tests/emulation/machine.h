@@ -1,0 +1,149 @@
+#ifndef TESSERA_TESTS_EMULATION_MACHINE_H_
+#define TESSERA_TESTS_EMULATION_MACHINE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tessera/device/cuda/launch.h"
+#include "tessera/testing/race_detector.h"
+#include "tessera/testing/scheduler.h"
+#include "tessera/testing/stream_order.h"
+#include "tests/emulation/device_memory.h"
+
+// What the functions of the CUDA runtime and NCCL that stand in for the real
+// ones work on. The types that the real headers leave open are these.
+
+// A stream: a queue of the scheduler.
+struct CUstream_st {
+  int gpu;
+  int queue;   // in the scheduler
+  int number;  // in the GPU's race detector
+  bool destroyed = false;
+};
+
+// A point in a stream; the last one that was recorded.
+struct CUevent_st {
+  int gpu;
+  bool destroyed = false;
+  cudaStream_t stream = nullptr;  // null: never recorded
+  int64_t position = 0;           // operations in front of it
+  std::optional<tessera::testing::StreamOrder::Point> point = std::nullopt;
+};
+
+struct CUmemPoolHandle_st {
+  int gpu;
+};
+
+namespace tessera::emulation {
+
+class NcclNetwork;
+
+// GPUs that are emulated: their streams are queues of a scheduler, which runs
+// one thing at a time, their memory is the host's. The host's threads are the
+// scheduler's hosts.
+class Machine {
+ public:
+  // A call of CUDA or NCCL on one GPU's behalf that fails.
+  struct FailingCall {
+    int gpu = 0;
+    int64_t call = 0;  // counts the calls that may fail, from 0
+  };
+
+  // LIFETIME: borrows all; detectors are by GPU.
+  Machine(testing::Scheduler& scheduler,
+          std::deque<testing::RaceDetector>& detectors,
+          int64_t memory_bytes_per_gpu,
+          std::optional<FailingCall> failing_call = std::nullopt);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // The one that there is now: CUDA has no other way to be told. Null: the
+  // process has no GPU.
+  static Machine* current();
+
+  int num_gpus() const { return static_cast<int>(gpus_.size()); }
+  testing::Scheduler& scheduler() { return scheduler_; }
+  testing::RaceDetector& detector(int gpu) { return detectors_[gpu]; }
+  DeviceMemory& memory(int gpu) { return *gpus_[gpu].memory; }
+  NcclNetwork& nccl() { return *nccl_; }
+
+  // Whether the call that a thread makes now on behalf of `gpu` is the one to
+  // fail. Counts it.
+  bool Fails(int gpu);
+  int64_t calls(int gpu) const { return gpus_[gpu].calls; }
+
+  // Streams and events; never freed, so that late uses are found.
+  cudaStream_t NewStream(int gpu);
+  cudaEvent_t NewEvent(int gpu);
+
+  // What a stream does in its order: `work`, once `ready` holds (null: at
+  // once), with the memory of all GPUs open. Others may go first.
+  struct Operation {
+    absl::string_view name;
+    absl::Span<const internal::Touched> touched = {};
+    std::function<bool()> ready = nullptr;
+    std::function<void()> work = nullptr;
+  };
+  cudaError_t Enqueue(cudaStream_t stream, Operation operation);
+  // The same without an entry in the race detector's books.
+  cudaError_t EnqueueUnseen(cudaStream_t stream, Operation operation);
+
+  cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
+  cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
+  // Whether the event has passed; where not, others may go first.
+  cudaError_t Query(cudaEvent_t event);
+  cudaError_t Synchronize(cudaEvent_t event);
+
+  // Where nothing comes of it until somebody does something: lets others do it,
+  // or finds that they cannot.
+  void Poll(const std::function<bool()>& done, absl::string_view what);
+  // Somebody has done something that those who poll may wait for.
+  void MakeProgress() { ++progress_; }
+
+  cudaError_t Allocate(int gpu, int64_t bytes, cudaStream_t stream,
+                       void** data);
+  cudaError_t Free(void* data, cudaStream_t stream);
+
+  // Something that no program should do.
+  void Report(int gpu, absl::string_view problem);
+  // Looks at memory: what was written that should not be, and what was not
+  // freed. Called once, when all programs have ended.
+  void CheckMemory();
+
+ private:
+  struct Gpu {
+    std::unique_ptr<DeviceMemory> memory;
+    int64_t calls = 0;
+  };
+
+  bool HasPassed(const CUevent_st& event) const;
+  // OK for one that is not destroyed; else a report.
+  bool IsAlive(cudaStream_t stream, absl::string_view use);
+
+  testing::Scheduler& scheduler_;
+  std::deque<testing::RaceDetector>& detectors_;
+  const std::optional<FailingCall> failing_call_;
+  std::vector<Gpu> gpus_;
+  std::deque<CUstream_st> streams_;
+  std::deque<CUevent_st> events_;
+  int64_t progress_ = 0;
+  std::unique_ptr<NcclNetwork> nccl_;
+};
+
+// The calling thread's device, as cudaSetDevice set it.
+int CurrentGpu();
+
+}  // namespace tessera::emulation
+
+#endif  // TESSERA_TESTS_EMULATION_MACHINE_H_

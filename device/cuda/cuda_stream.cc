@@ -39,8 +39,9 @@ class CudaStream::Progress {
   // A new event: its number, and CUDA's.
   struct Recorded {
     int64_t number;
-    cudaEvent_t event;  // null: there is none
+    cudaEvent_t event;  // null: has passed
   };
+  // Where CUDA makes none, waits until the stream has come here.
   Recorded Record(cudaStream_t stream);
   // The event is not used any more.
   void Return(cudaEvent_t event) {
@@ -63,8 +64,10 @@ class CudaStream::Progress {
     return first_failed_ <= number ? error_ : absl::OkStatus();
   }
 
-  // Blocks until an event has passed. Returns the error at that point.
+  // Blocks until an event has passed, or the stream has come to its end.
+  // Returns the error at that point.
   absl::Status Await(const Recorded& recorded);
+  absl::Status AwaitEnd(cudaStream_t stream);
 
   void AddMonitor(std::weak_ptr<StreamMonitor> monitor) {
     MutexLock lock(mutex_);
@@ -86,10 +89,15 @@ class CudaStream::Progress {
     MutexLock lock(mutex_);
     FailFrom(passed_, error);
   }
-  void Passed(int64_t number) {
+  // The events recorded so far.
+  int64_t recorded() const {
     MutexLock lock(mutex_);
-    passed_ = std::max(passed_, number + 1);
+    return recorded_;
   }
+  // Blocks until query() is no longer cudaErrorNotReady, which means that so
+  // many events have passed. Returns the error in front of them.
+  template <typename Query>
+  absl::Status AwaitPassing(int64_t events, Query query);
   // Asks those that still exist.
   void AskMonitors();
 
@@ -110,35 +118,50 @@ CudaStream::Progress::Recorded CudaStream::Progress::Record(
   MutexLock lock(mutex_);
   FailFrom(recorded_, current.status());
   cudaEvent_t event = nullptr;
+  cudaError_t error = cudaSuccess;
   if (!idle_.empty()) {
     event = idle_.back();
     idle_.pop_back();
   } else {
-    FailFrom(recorded_, CudaStatus(cudaEventCreateWithFlags(
-                                       &event, cudaEventDisableTiming),
-                                   "cudaEventCreate"));
+    error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   }
-  if (event != nullptr) {
-    FailFrom(recorded_,
-             CudaStatus(cudaEventRecord(event, stream), "cudaEventRecord"));
+  if (error == cudaSuccess) error = cudaEventRecord(event, stream);
+  if (error != cudaSuccess) {
+    FailFrom(recorded_, CudaStatus(error, "cudaEventRecord"));
+    if (event != nullptr) idle_.push_back(std::exchange(event, nullptr));
+    cudaStreamSynchronize(stream);
   }
   return {recorded_++, event};
 }
 
-absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
+template <typename Query>
+absl::Status CudaStream::Progress::AwaitPassing(int64_t events, Query query) {
   const auto began = Clock::now();
-  while (recorded.event != nullptr) {
-    const cudaError_t error = cudaEventQuery(recorded.event);
-    if (error == cudaSuccess) break;
-    if (error != cudaErrorNotReady) {
-      FailPending(CudaStatus(error, "what was enqueued to be done"));
-      break;
-    }
+  cudaError_t error = query();
+  for (; error == cudaErrorNotReady; error = query()) {
     AskMonitors();
     if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
   }
-  absl::Status status = ErrorAt(recorded.number);
-  if (status.ok()) Passed(recorded.number);
+  FailPending(CudaStatus(error, "what was enqueued to be done"));
+  MutexLock lock(mutex_);
+  if (first_failed_ < events) return error_;
+  passed_ = std::max(passed_, events);
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
+  if (recorded.event == nullptr) return ErrorAt(recorded.number);
+  return AwaitPassing(recorded.number + 1,
+                      [&] { return cudaEventQuery(recorded.event); });
+}
+
+absl::Status CudaStream::Progress::AwaitEnd(cudaStream_t stream) {
+  AwaitPassing(recorded(), [&] {
+    return cudaStreamQuery(stream);
+  }).IgnoreError();  // is in status()
+  absl::Status status = this->status();
+  // What can be waited for is done all the same.
+  if (!status.ok()) cudaStreamSynchronize(stream);
   return status;
 }
 
@@ -256,7 +279,10 @@ absl::Status CudaStream::Wait(const Event& event) {
   return status();
 }
 
-absl::Status CudaStream::Synchronize() { return Record().Synchronize(); }
+absl::Status CudaStream::Synchronize() {
+  const CurrentDevice current(ordinal_);
+  return progress_->AwaitEnd(stream_);
+}
 
 absl::Status CudaStream::status() const { return progress_->status(); }
 

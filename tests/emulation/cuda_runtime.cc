@@ -128,9 +128,10 @@ cudaError_t cudaGetLastError() {
 
 // Streams and events.
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned,
+                                         int priority) {
   if (Fails()) return Return(kInjected);
-  *stream = machine().NewStream(CurrentGpu());
+  *stream = machine().NewStream(CurrentGpu(), priority);
   return cudaSuccess;
 }
 
@@ -147,7 +148,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (Fails()) return Return(kInjected);
   CUevent_st event = {.gpu = stream->gpu};
   machine().Record(&event, stream);
-  return Return(machine().Synchronize(&event));
+  return Return(machine().Synchronize(event));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (Fails()) return Return(kInjected);
+  CUevent_st event = {.gpu = stream->gpu};
+  machine().Record(&event, stream);
+  return Return(machine().Query(event));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
@@ -174,7 +182,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (Fails()) return Return(kInjected);
-  return Return(machine().Query(event));
+  return Return(machine().Query(*event));
 }
 
 // Memory.

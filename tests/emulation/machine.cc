@@ -16,15 +16,14 @@ Machine* current_machine = nullptr;
 
 Machine::Machine(testing::Scheduler& scheduler,
                  std::deque<testing::RaceDetector>& detectors,
-                 int64_t memory_bytes_per_gpu,
-                 std::optional<FailingCall> failing_call)
+                 const Options& options)
     : scheduler_(scheduler),
       detectors_(detectors),
-      failing_call_(failing_call),
+      options_(options),
       nccl_(std::make_unique<NcclNetwork>(*this)) {
   for (size_t gpu = 0; gpu < detectors.size(); ++gpu) {
-    gpus_.push_back(
-        {.memory = std::make_unique<DeviceMemory>(memory_bytes_per_gpu)});
+    gpus_.push_back({.memory = std::make_unique<DeviceMemory>(
+                         options.memory_bytes_per_gpu)});
   }
   current_machine = this;
 }
@@ -35,17 +34,18 @@ Machine* Machine::current() { return current_machine; }
 
 bool Machine::Fails(int gpu) {
   const int64_t call = gpus_[gpu].calls++;
-  return failing_call_.has_value() && failing_call_->gpu == gpu &&
-         failing_call_->call == call;
+  const std::optional<FailingCall>& failing = options_.failing_call;
+  return failing.has_value() && failing->gpu == gpu && failing->call == call;
 }
 
-cudaStream_t Machine::NewStream(int gpu) {
+cudaStream_t Machine::NewStream(int gpu, int priority) {
   const std::string name = absl::StrCat(streams_.size());
   streams_.push_back(
       {.gpu = gpu,
        .queue =
            scheduler_.AddQueue(absl::StrCat("stream ", name, " of cuda:", gpu)),
-       .number = detectors_[gpu].AddStream(absl::StrCat("stream ", name))});
+       .number = detectors_[gpu].AddStream(absl::StrCat("stream ", name)),
+       .priority = priority});
   return &streams_.back();
 }
 
@@ -124,30 +124,33 @@ cudaError_t Machine::Wait(cudaStream_t stream, cudaEvent_t event) {
 }
 
 void Machine::Poll(const std::function<bool()>& done, absl::string_view what) {
-  const int64_t seen = progress_;
+  int64_t& seen = gpus_[CurrentGpu()].seen;
+  if (options_.time_passes || std::exchange(seen, progress_) != progress_) {
+    return scheduler_.Yield();
+  }
   scheduler_
-      .BlockUntil([this, &done, seen] { return done() || progress_ != seen; },
+      .BlockUntil([&] { return done() || progress_ != seen; },
                   std::string(what))
       .IgnoreError();  // is in the scheduler
 }
 
-cudaError_t Machine::Query(cudaEvent_t event) {
-  if (!HasPassed(*event)) {
-    Poll([&] { return HasPassed(*event); }, "polls for an event");
+cudaError_t Machine::Query(const CUevent_st& event) {
+  if (!HasPassed(event)) {
+    Poll([&] { return HasPassed(event); }, "polls for what a stream does");
   }
   if (!scheduler_.failure().ok()) return cudaErrorLaunchTimeout;
-  if (!HasPassed(*event)) return cudaErrorNotReady;
-  if (event->point.has_value()) {
-    detectors_[event->gpu].SynchronizeHost(*event->point);
+  if (!HasPassed(event)) return cudaErrorNotReady;
+  if (event.point.has_value()) {
+    detectors_[event.gpu].SynchronizeHost(*event.point);
   }
   return cudaSuccess;
 }
 
-cudaError_t Machine::Synchronize(cudaEvent_t event) {
-  scheduler_.BlockUntil([&] { return HasPassed(*event); }, "waits for an event")
+cudaError_t Machine::Synchronize(const CUevent_st& event) {
+  scheduler_.BlockUntil([&] { return HasPassed(event); }, "waits for a stream")
       .IgnoreError();  // is in the scheduler
-  if (event->point.has_value()) {
-    detectors_[event->gpu].SynchronizeHost(*event->point);
+  if (event.point.has_value()) {
+    detectors_[event.gpu].SynchronizeHost(*event.point);
   }
   return scheduler_.failure().ok() ? cudaSuccess : cudaErrorLaunchTimeout;
 }

@@ -28,6 +28,7 @@ struct CUstream_st {
   int gpu;
   int queue;   // in the scheduler
   int number;  // in the GPU's race detector
+  int priority = 0;
   bool destroyed = false;
 };
 
@@ -59,11 +60,17 @@ class Machine {
     int64_t call = 0;  // counts the calls that may fail, from 0
   };
 
-  // LIFETIME: borrows all; detectors are by GPU.
+  struct Options {
+    int64_t memory_bytes_per_gpu = int64_t{1} << 30;
+    std::optional<FailingCall> failing_call = std::nullopt;
+    // Hosts that look at something again and again may do so for ever: time
+    // will tell them to stop. Else to look in vain means to be stuck.
+    bool time_passes = false;
+  };
+
+  // LIFETIME: borrows both; detectors are by GPU.
   Machine(testing::Scheduler& scheduler,
-          std::deque<testing::RaceDetector>& detectors,
-          int64_t memory_bytes_per_gpu,
-          std::optional<FailingCall> failing_call = std::nullopt);
+          std::deque<testing::RaceDetector>& detectors, const Options& options);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -84,7 +91,7 @@ class Machine {
   int64_t calls(int gpu) const { return gpus_[gpu].calls; }
 
   // Streams and events; never freed, so that late uses are found.
-  cudaStream_t NewStream(int gpu);
+  cudaStream_t NewStream(int gpu, int priority);
   cudaEvent_t NewEvent(int gpu);
 
   // What a stream does in its order: `work`, once `ready` holds (null: at
@@ -102,11 +109,12 @@ class Machine {
   cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
   cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
   // Whether the event has passed; where not, others may go first.
-  cudaError_t Query(cudaEvent_t event);
-  cudaError_t Synchronize(cudaEvent_t event);
+  cudaError_t Query(const CUevent_st& event);
+  cudaError_t Synchronize(const CUevent_st& event);
 
-  // Where nothing comes of it until somebody does something: lets others do it,
-  // or finds that they cannot.
+  // A host looks whether `done`, which nothing but what others do can change:
+  // lets them do it. Where nobody can, all are stuck, but for the first look,
+  // after which the host may help itself. `what` is what it does.
   void Poll(const std::function<bool()>& done, absl::string_view what);
   // Somebody has done something that those who poll may wait for.
   void MakeProgress() { ++progress_; }
@@ -125,6 +133,7 @@ class Machine {
   struct Gpu {
     std::unique_ptr<DeviceMemory> memory;
     int64_t calls = 0;
+    int64_t seen = -1;  // of the progress, when its host polled
   };
 
   bool HasPassed(const CUevent_st& event) const;
@@ -133,7 +142,7 @@ class Machine {
 
   testing::Scheduler& scheduler_;
   std::deque<testing::RaceDetector>& detectors_;
-  const std::optional<FailingCall> failing_call_;
+  const Options options_;
   std::vector<Gpu> gpus_;
   std::deque<CUstream_st> streams_;
   std::deque<CUevent_st> events_;

@@ -268,6 +268,81 @@ TEST(CudaStreamTest, AsksMonitorsWhileTheHostWaits) {
   }));
 }
 
+// Captures.
+
+cudaStream_t HandleOf(Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native_handle());
+}
+
+// What the streams are given in `body`, as a graph.
+absl::StatusOr<cudaGraphExec_t> Capture(
+    Stream& origin, const std::function<absl::Status()>& body) {
+  cudaStreamBeginCapture(HandleOf(origin), cudaStreamCaptureModeThreadLocal);
+  const absl::Status status = body();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t error = cudaStreamEndCapture(HandleOf(origin), &graph);
+  TESSERA_RETURN_IF_ERROR(status);
+  if (error != cudaSuccess) return absl::InternalError("no graph");
+  cudaGraphExec_t exec = nullptr;
+  cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  return exec;
+}
+
+TEST(CudaStreamTest, IsCapturedWithThoseThatWaitForIt) {
+  EXPECT_OK(OnOneGpu([](CudaDevice& device) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const auto first, device.NewStream("first"));
+    TESSERA_ASSIGN_OR_RETURN(const auto second, device.NewStream("second"));
+    TESSERA_ASSIGN_OR_RETURN(const Buffer x, device.Allocate(40, "x"));
+    Kernels& kernels = device.kernels();
+    TESSERA_RETURN_IF_ERROR(kernels.Fill(*first, Floats(x), 1.0));
+    TESSERA_RETURN_IF_ERROR(first->Synchronize());
+    const Event before = first->Record();
+    TESSERA_RETURN_IF_ERROR(before.Synchronize());
+    Event inside;
+    TESSERA_ASSIGN_OR_RETURN(
+        const cudaGraphExec_t graph, Capture(*first, [&]() -> absl::Status {
+          TESSERA_RETURN_IF_ERROR(second->Wait(first->Record()));
+          TESSERA_RETURN_IF_ERROR(second->Wait(before));  // has passed
+          TESSERA_RETURN_IF_ERROR(kernels.Fill(*second, Floats(x), 2.0));
+          inside = second->Record();
+          return first->Wait(inside);
+        }));
+    TESSERA_ASSIGN_OR_RETURN(auto values, ValuesOf(Floats(x), *first));
+    EXPECT_THAT(values, Each(1.0f));
+    EXPECT_THAT(inside.Synchronize(),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("was captured on stream 'second'")));
+    cudaGraphLaunch(graph, HandleOf(*first));
+    TESSERA_RETURN_IF_ERROR(first->Wait(inside));  // counts as passed
+    TESSERA_ASSIGN_OR_RETURN(values, ValuesOf(Floats(x), *first));
+    EXPECT_THAT(values, Each(2.0f));
+    cudaGraphExecDestroy(graph);
+    return second->Synchronize();
+  }));
+}
+
+TEST(CudaStreamTest, InACaptureDoesNotWaitForWhatIsOutside) {
+  EXPECT_OK(OnOneGpu([](CudaDevice& device) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const auto captured, device.NewStream("captured"));
+    TESSERA_ASSIGN_OR_RETURN(const auto outside, device.NewStream("outside"));
+    bool done = false;
+    TESSERA_RETURN_IF_ERROR(outside->Launch({.name = "slow"}, [&] {
+      Machine::current()->Enqueue(
+          HandleOf(*outside), {.name = "slow", .ready = [&] { return done; }});
+      return absl::OkStatus();
+    }));
+    const Event event = outside->Record();
+    EXPECT_THAT(
+        Capture(*captured, [&] { return captured->Wait(event); }),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 HasSubstr("stream 'captured' is captured, and waits for what "
+                           "stream 'outside' was given before")));
+    done = true;
+    return absl::OkStatus();
+  }));
+}
+
 // Memory.
 
 TEST(CudaDeviceTest, FaultsWhereTheHostReadsItsMemory) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +24,21 @@
 // What the functions of the CUDA runtime and NCCL that stand in for the real
 // ones work on. The types that the real headers leave open are these.
 
+// What is captured: work in an order in which it may be done.
+struct CUgraph_st {
+  uint64_t id;
+  cudaStream_t origin;
+  std::vector<std::function<void()>> work = {};
+  // Memory that the graph frees; kept for the next launch.
+  std::vector<void*> freed = {};
+  // By queue: how far each stream of the capture has come.
+  std::map<int, tessera::testing::VectorClock> clocks = {};
+};
+
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
 // A stream: a queue of the scheduler.
 struct CUstream_st {
   int gpu;
@@ -30,6 +46,7 @@ struct CUstream_st {
   int number;  // in the GPU's race detector
   int priority = 0;
   bool destroyed = false;
+  CUgraph_st* capture = nullptr;  // that it is in
 };
 
 // A point in a stream; the last one that was recorded.
@@ -39,6 +56,9 @@ struct CUevent_st {
   cudaStream_t stream = nullptr;  // null: never recorded
   int64_t position = 0;           // operations in front of it
   std::optional<tessera::testing::StreamOrder::Point> point = std::nullopt;
+  // Where it was recorded in a capture: which one, and how far that was.
+  uint64_t capture = 0;
+  tessera::testing::VectorClock clock = {};
 };
 
 struct CUmemPoolHandle_st {
@@ -119,6 +139,13 @@ class Machine {
   // Somebody has done something that those who poll may wait for.
   void MakeProgress() { ++progress_; }
 
+  // What is given to `stream`, and to those that wait for it, is not done but
+  // kept, until the capture ends.
+  cudaError_t BeginCapture(cudaStream_t stream);
+  cudaError_t EndCapture(cudaStream_t stream, cudaGraph_t* graph);
+  cudaError_t LaunchGraph(const CUgraph_st& graph, cudaStream_t stream);
+  void FreeMemoryOf(const CUgraph_st& graph);
+
   cudaError_t Allocate(int gpu, int64_t bytes, cudaStream_t stream,
                        void** data);
   cudaError_t Free(void* data, cudaStream_t stream);
@@ -137,6 +164,13 @@ class Machine {
   };
 
   bool HasPassed(const CUevent_st& event) const;
+  // Of the capture with this id, where it has not ended; else null.
+  CUgraph_st* OpenCapture(uint64_t id);
+  // Keeps the work for the graph.
+  cudaError_t Capture(cudaStream_t stream, std::function<void()> work);
+  // Where one of both is captured.
+  cudaError_t WaitInCapture(cudaStream_t stream, const CUevent_st& event);
+  void RunOpened(const std::function<void()>& work);
   // OK for one that is not destroyed; else a report.
   bool IsAlive(cudaStream_t stream, absl::string_view use);
 
@@ -146,6 +180,8 @@ class Machine {
   std::vector<Gpu> gpus_;
   std::deque<CUstream_st> streams_;
   std::deque<CUevent_st> events_;
+  std::vector<std::unique_ptr<CUgraph_st>> captures_;  // that have not ended
+  uint64_t last_capture_ = 0;
   int64_t progress_ = 0;
   std::unique_ptr<NcclNetwork> nccl_;
 };

@@ -25,7 +25,7 @@ using ItemOf = decltype(std::declval<const Body&>().template Load<kRun>(0));
 
 // Runs of a block's threads.
 template <typename Body, int kRun>
-inline constexpr int64_t kTile = kThreads * kRunsAtOnce<ItemOf<Body, kRun>>;
+inline constexpr int64_t kTile = kThreads* kRunsAtOnce<ItemOf<Body, kRun>>;
 
 // Number `tile` of the tiles over `count` runs; run k begins at element at(k).
 template <int kRun, typename Body, typename At>
@@ -71,8 +71,9 @@ cudaError_t ForEach(const Grid& grid, const Packing& packing, Body body) {
   const int64_t tiles =
       pack_tiles + TilesOf(packing.num_singles(), kTile<Body, 1>);
   if (tiles == 0) return cudaSuccess;
-  ForEachKernel<kPack><<<static_cast<unsigned>(tiles), kThreads, 0,
-                         grid.stream>>>(packing, pack_tiles, body);
+  ForEachKernel<kPack>
+      <<<static_cast<unsigned>(tiles), kThreads, 0, grid.stream>>>(
+          packing, pack_tiles, body);
   return cudaGetLastError();
 }
 
@@ -108,9 +109,10 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) scratch[blockIdx.x] = sum;
 }
 
-static __global__ void __launch_bounds__(kSumBlocks)
+template <int kBlocks>
+__global__ void __launch_bounds__(kBlocks)
     AddPartialSumsKernel(const double* scratch, double* sum) {
-  const double all = SumOfBlock<kSumBlocks>(scratch[threadIdx.x]);
+  const double all = SumOfBlock<kBlocks>(scratch[threadIdx.x]);
   if (threadIdx.x == 0) *sum += all;
 }
 
@@ -119,7 +121,8 @@ cudaError_t AddSum(const Grid& grid, int64_t n, Body body, double* scratch,
                    double* sum) {
   PartialSumsKernel<<<kSumBlocks, kSumThreads, 0, grid.stream>>>(n, body,
                                                                  scratch);
-  AddPartialSumsKernel<<<1, kSumBlocks, 0, grid.stream>>>(scratch, sum);
+  AddPartialSumsKernel<kSumBlocks>
+      <<<1, kSumBlocks, 0, grid.stream>>>(scratch, sum);
   return cudaGetLastError();
 }
 

@@ -42,17 +42,17 @@ const Loops kLoops = {{3, {1, 2}},   {2, {4, 7}},    {5, {9, 19}},
 TEST(BoxTest, BoxesCoverTheLoopsOnceWhateverTheLimit) {
   for (int64_t limit : {1, 2, 7, 100, 1000}) {
     std::map<Place, int> covered;
-    EXPECT_EQ(ForEachBox(kLoops, limit,
-                         [&](const Box& box, const BoxOffsets& offsets) {
-                           EXPECT_LE(ElementsOf(box), limit);
-                           EXPECT_LE(box.num_loops, kBoxLoops);
-                           for (const auto& [place, count] :
-                                PlacesOf(box, offsets)) {
-                             covered[place] += count;
-                           }
-                           return cudaSuccess;
-                         }),
-              cudaSuccess);
+    EXPECT_EQ(
+        ForEachBox(kLoops, limit,
+                   [&](const Box& box, const BoxOffsets& offsets) {
+                     EXPECT_LE(ElementsOf(box), limit);
+                     EXPECT_LE(box.num_loops, kBoxLoops);
+                     for (const auto& [place, count] : PlacesOf(box, offsets)) {
+                       covered[place] += count;
+                     }
+                     return cudaSuccess;
+                   }),
+        cudaSuccess);
     EXPECT_EQ(covered.size(), 3 * 2 * 5 * 2 * 3 * 2) << "limit " << limit;
     for (const auto& [place, count] : covered) EXPECT_EQ(count, 1);
   }

@@ -1,6 +1,6 @@
 #include "tessera/base/status_macros.h"
-#include "tests/device/run_on_gpu.h"
 #include "tests/emulation/run_emulated_gpus.h"
+#include "tests/gpu/run_on_gpu.h"
 
 namespace tessera::testing {
 

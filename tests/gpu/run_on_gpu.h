@@ -1,5 +1,5 @@
-#ifndef TESSERA_TESTS_DEVICE_RUN_ON_GPU_H_
-#define TESSERA_TESTS_DEVICE_RUN_ON_GPU_H_
+#ifndef TESSERA_TESTS_GPU_RUN_ON_GPU_H_
+#define TESSERA_TESTS_GPU_RUN_ON_GPU_H_
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -16,4 +16,4 @@ absl::Status RunOnGpu(
 
 }  // namespace tessera::testing
 
-#endif  // TESSERA_TESTS_DEVICE_RUN_ON_GPU_H_
+#endif  // TESSERA_TESTS_GPU_RUN_ON_GPU_H_

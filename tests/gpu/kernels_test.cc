@@ -9,8 +9,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "gtest/gtest.h"
-#include "tests/device/beside_cpu.h"
-#include "tests/device/run_on_gpu.h"
+#include "tests/gpu/beside_cpu.h"
+#include "tests/gpu/run_on_gpu.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -34,7 +34,7 @@ constexpr DType kWideFloats[] = {DType::kF32, DType::kF64};
 constexpr std::pair<int64_t, int64_t> kOffsets[] = {
     {0, 0}, {1, 1}, {3, 3}, {0, 1}, {2, 5}};
 
-class CudaKernelsTest : public ::testing::Test {
+class GpuKernelsTest : public ::testing::Test {
  protected:
   void OnGpu(absl::FunctionRef<absl::Status(BesideCpu&)> program) {
     const absl::Status status =
@@ -55,8 +55,8 @@ class CudaKernelsTest : public ::testing::Test {
         for (const auto& [first, others] : kOffsets) {
           std::vector<Operand> operands;
           for (DType dtype : dtypes) {
-            operands.push_back(RandomFlat(rng_, dtype, n,
-                                          operands.empty() ? first : others));
+            operands.push_back(
+                RandomFlat(rng_, dtype, n, operands.empty() ? first : others));
           }
           TESSERA_RETURN_IF_ERROR(beside.Check(operands, kernel));
         }
@@ -71,7 +71,8 @@ class CudaKernelsTest : public ::testing::Test {
       for (const Shape& shape : TestShapes()) {
         for (const Dims& strides : TestStrides(shape)) {
           for (int64_t offset : {0, 1, 4}) {
-            const Operand x = RandomOperand(rng_, dtype, shape, strides, offset);
+            const Operand x =
+                RandomOperand(rng_, dtype, shape, strides, offset);
             TESSERA_RETURN_IF_ERROR(beside.Check({x}, kernel));
           }
         }
@@ -85,7 +86,7 @@ class CudaKernelsTest : public ::testing::Test {
 
 // --- Fill -------------------------------------------------------------------
 
-TEST_F(CudaKernelsTest, FillsDenseViews) {
+TEST_F(GpuKernelsTest, FillsDenseViews) {
   for (DType dtype : kAllDTypes) {
     OnFlat({dtype}, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Fill(stream, views[0], -2.75);
@@ -93,7 +94,7 @@ TEST_F(CudaKernelsTest, FillsDenseViews) {
   }
 }
 
-TEST_F(CudaKernelsTest, FillsStridedViews) {
+TEST_F(GpuKernelsTest, FillsStridedViews) {
   for (DType dtype : kAllDTypes) {
     OnStrided(dtype, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Fill(stream, views[0], 1.0 + 0x1p-8 + 0x1p-40);
@@ -103,7 +104,7 @@ TEST_F(CudaKernelsTest, FillsStridedViews) {
 
 // --- Copy -------------------------------------------------------------------
 
-TEST_F(CudaKernelsTest, CopiesDenseViews) {
+TEST_F(GpuKernelsTest, CopiesDenseViews) {
   for (DType dtype : kAllDTypes) {
     OnFlat({dtype, dtype}, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Copy(stream, views[0], views[1]);
@@ -111,19 +112,19 @@ TEST_F(CudaKernelsTest, CopiesDenseViews) {
   }
 }
 
-TEST_F(CudaKernelsTest, CopiesBetweenAnyStrides) {
+TEST_F(GpuKernelsTest, CopiesBetweenAnyStrides) {
   for (DType dtype : kAllDTypes) {
     OnGpu([&](BesideCpu& beside) -> absl::Status {
       for (const Shape& shape : TestShapes()) {
         for (const Dims& to : TestStrides(shape)) {
           for (const Dims& from : TestStrides(shape)) {
             const auto& [dst, src] = kOffsets[rng_() % std::size(kOffsets)];
-            TESSERA_RETURN_IF_ERROR(beside.Check(
-                {RandomOperand(rng_, dtype, shape, to, dst),
-                 RandomOperand(rng_, dtype, shape, from, src)},
-                [](Kernels& kernels, Stream& stream, Views views) {
-                  return kernels.Copy(stream, views[0], views[1]);
-                }));
+            TESSERA_RETURN_IF_ERROR(
+                beside.Check({RandomOperand(rng_, dtype, shape, to, dst),
+                              RandomOperand(rng_, dtype, shape, from, src)},
+                             [](Kernels& kernels, Stream& stream, Views views) {
+                               return kernels.Copy(stream, views[0], views[1]);
+                             }));
           }
         }
       }
@@ -134,7 +135,7 @@ TEST_F(CudaKernelsTest, CopiesBetweenAnyStrides) {
 
 // Rows whose bytes, distances and beginnings are multiples of more and more
 // bytes.
-TEST_F(CudaKernelsTest, CopiesRowsByUnitsOfAllSizes) {
+TEST_F(GpuKernelsTest, CopiesRowsByUnitsOfAllSizes) {
   for (DType dtype : kAllDTypes) {
     OnGpu([&](BesideCpu& beside) -> absl::Status {
       for (int64_t row : {1, 2, 4, 8, 16, 24, 31}) {
@@ -156,7 +157,7 @@ TEST_F(CudaKernelsTest, CopiesRowsByUnitsOfAllSizes) {
   }
 }
 
-TEST_F(CudaKernelsTest, CopyBroadcastsAStrideOfZero) {
+TEST_F(GpuKernelsTest, CopyBroadcastsAStrideOfZero) {
   OnGpu([&](BesideCpu& beside) {
     const Shape shape = Shape::Create({40, 8}).value();
     return beside.Check(
@@ -168,13 +169,13 @@ TEST_F(CudaKernelsTest, CopyBroadcastsAStrideOfZero) {
   });
 }
 
-TEST_F(CudaKernelsTest, CopyOntoItselfChangesNothing) {
+TEST_F(GpuKernelsTest, CopyOntoItselfChangesNothing) {
   OnFlat({DType::kF32}, [](Kernels& kernels, Stream& stream, Views views) {
     return kernels.Copy(stream, views[0], views[0]);
   });
 }
 
-TEST_F(CudaKernelsTest, CopyKeepsBits) {
+TEST_F(GpuKernelsTest, CopyKeepsBits) {
   OnGpu([](BesideCpu& beside) -> absl::Status {
     for (DType dtype : kAllDTypes) {
       const Shape shape = Shape::Create({64, 32}).value();
@@ -201,7 +202,7 @@ TEST_F(CudaKernelsTest, CopyKeepsBits) {
 
 // --- Arithmetic on elements -------------------------------------------------
 
-TEST_F(CudaKernelsTest, CastsAllPairs) {
+TEST_F(GpuKernelsTest, CastsAllPairs) {
   for (DType to : kAllDTypes) {
     for (DType from : kAllDTypes) {
       if (!CanCast(to, from)) continue;
@@ -213,7 +214,7 @@ TEST_F(CudaKernelsTest, CastsAllPairs) {
 }
 
 // Every value of one, as the other.
-TEST_F(CudaKernelsTest, CastsAllHalves) {
+TEST_F(GpuKernelsTest, CastsAllHalves) {
   OnGpu([&](BesideCpu& beside) -> absl::Status {
     for (DType from : {DType::kBF16, DType::kF16}) {
       for (DType to : kFloats) {
@@ -225,11 +226,11 @@ TEST_F(CudaKernelsTest, CastsAllHalves) {
             const auto bits = static_cast<uint16_t>(begin + i);
             std::memcpy(&src.memory[2 * i], &bits, 2);
           }
-          TESSERA_RETURN_IF_ERROR(beside.Check(
-              {RandomFlat(rng_, to, kValues), src},
-              [](Kernels& kernels, Stream& stream, Views views) {
-                return kernels.Cast(stream, views[0], views[1]);
-              }));
+          TESSERA_RETURN_IF_ERROR(
+              beside.Check({RandomFlat(rng_, to, kValues), src},
+                           [](Kernels& kernels, Stream& stream, Views views) {
+                             return kernels.Cast(stream, views[0], views[1]);
+                           }));
         }
       }
     }
@@ -237,7 +238,7 @@ TEST_F(CudaKernelsTest, CastsAllHalves) {
   });
 }
 
-TEST_F(CudaKernelsTest, ScalesDenseViews) {
+TEST_F(GpuKernelsTest, ScalesDenseViews) {
   for (DType dtype : kFloats) {
     OnFlat({dtype}, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Scale(stream, views[0], 1.0 / 3.0);
@@ -245,7 +246,7 @@ TEST_F(CudaKernelsTest, ScalesDenseViews) {
   }
 }
 
-TEST_F(CudaKernelsTest, ScalesStridedViews) {
+TEST_F(GpuKernelsTest, ScalesStridedViews) {
   for (DType dtype : kFloats) {
     OnStrided(dtype, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Scale(stream, views[0], 1.0 / 3.0);
@@ -253,7 +254,7 @@ TEST_F(CudaKernelsTest, ScalesStridedViews) {
   }
 }
 
-TEST_F(CudaKernelsTest, Adds) {
+TEST_F(GpuKernelsTest, Adds) {
   for (DType dtype : kAllDTypes) {
     OnFlat({dtype, dtype}, [](Kernels& kernels, Stream& stream, Views views) {
       return kernels.Add(stream, views[0], views[1]);
@@ -261,7 +262,7 @@ TEST_F(CudaKernelsTest, Adds) {
   }
 }
 
-TEST_F(CudaKernelsTest, AccumulatesScaled) {
+TEST_F(GpuKernelsTest, AccumulatesScaled) {
   for (DType to : kWideFloats) {
     for (DType from : kFloats) {
       OnFlat({to, from}, [](Kernels& kernels, Stream& stream, Views views) {
@@ -273,7 +274,7 @@ TEST_F(CudaKernelsTest, AccumulatesScaled) {
 
 // --- Optimizers -------------------------------------------------------------
 
-TEST_F(CudaKernelsTest, StepsSgd) {
+TEST_F(GpuKernelsTest, StepsSgd) {
   const SgdUpdate updates[] = {
       {.learning_rate = 0.1},
       {.learning_rate = 0.1, .weight_decay = 0.01},
@@ -286,17 +287,16 @@ TEST_F(CudaKernelsTest, StepsSgd) {
   for (DType dtype : kWideFloats) {
     for (DType gradient : kWideFloats) {
       for (const SgdUpdate& update : updates) {
-        OnFlat({dtype, gradient, dtype},
-               [&](Kernels& kernels, Stream& stream, Views views) {
-                 return kernels.Sgd(stream, views[0], views[1], views[2],
-                                    update);
-               });
+        OnFlat({dtype, gradient, dtype}, [&](Kernels& kernels, Stream& stream,
+                                             Views views) {
+          return kernels.Sgd(stream, views[0], views[1], views[2], update);
+        });
       }
     }
   }
 }
 
-TEST_F(CudaKernelsTest, StepsSgdWithoutMomentumThatIsNotThere) {
+TEST_F(GpuKernelsTest, StepsSgdWithoutMomentumThatIsNotThere) {
   OnFlat({DType::kF32, DType::kF32},
          [](Kernels& kernels, Stream& stream, Views views) {
            return kernels.Sgd(stream, views[0], views[1], TensorView(),
@@ -304,18 +304,17 @@ TEST_F(CudaKernelsTest, StepsSgdWithoutMomentumThatIsNotThere) {
          });
 }
 
-TEST_F(CudaKernelsTest, StepsAdamW) {
+TEST_F(GpuKernelsTest, StepsAdamW) {
   for (DType dtype : kWideFloats) {
     for (DType gradient : kWideFloats) {
       for (int64_t step : {1, 1000}) {
-        OnFlat({dtype, gradient, dtype, dtype},
-               [&](Kernels& kernels, Stream& stream, Views views) {
-                 return kernels.AdamW(stream, views[0], views[1], views[2],
-                                      views[3],
-                                      {.learning_rate = 1e-3,
-                                       .weight_decay = 0.01,
-                                       .step = step});
-               });
+        OnFlat(
+            {dtype, gradient, dtype, dtype},
+            [&](Kernels& kernels, Stream& stream, Views views) {
+              return kernels.AdamW(
+                  stream, views[0], views[1], views[2], views[3],
+                  {.learning_rate = 1e-3, .weight_decay = 0.01, .step = step});
+            });
       }
     }
   }
@@ -357,7 +356,7 @@ absl::Status AddSquares(Kernels& kernels, Stream& stream, Views views) {
   return kernels.AddSquares(stream, views[0], views[1]);
 }
 
-TEST_F(CudaKernelsTest, AddsSquaresInAnOrderOfItsOwn) {
+TEST_F(GpuKernelsTest, AddsSquaresInAnOrderOfItsOwn) {
   OnGpu([&](BesideCpu& beside) -> absl::Status {
     for (DType dtype : kWideFloats) {
       for (int64_t n : {0, 1, 7, 1023, 4099, 30'001}) {
@@ -375,12 +374,12 @@ TEST_F(CudaKernelsTest, AddsSquaresInAnOrderOfItsOwn) {
   });
 }
 
-TEST_F(CudaKernelsTest, SquaresDoNotDependOnAlignment) {
+TEST_F(GpuKernelsTest, SquaresDoNotDependOnAlignment) {
   OnGpu([&](BesideCpu& beside) -> absl::Status {
     for (DType dtype : kWideFloats) {
       const Operand x = FiniteFlat(rng_, dtype, 4099, 0);
-      TESSERA_ASSIGN_OR_RETURN(
-          const auto aligned, beside.RunOnDevice({Number(0), x}, AddSquares));
+      TESSERA_ASSIGN_OR_RETURN(const auto aligned,
+                               beside.RunOnDevice({Number(0), x}, AddSquares));
       Operand moved = x;
       moved.offset = 1;
       moved.memory.insert(moved.memory.begin(), SizeOf(dtype), std::byte{0});
@@ -392,7 +391,7 @@ TEST_F(CudaKernelsTest, SquaresDoNotDependOnAlignment) {
   });
 }
 
-TEST_F(CudaKernelsTest, CountsNonFinite) {
+TEST_F(GpuKernelsTest, CountsNonFinite) {
   OnGpu([&](BesideCpu& beside) -> absl::Status {
     for (DType dtype : kWideFloats) {
       for (int64_t n : kLengths) {
@@ -410,7 +409,7 @@ TEST_F(CudaKernelsTest, CountsNonFinite) {
 }
 
 // Clipped, at the limit, below it, and not a norm.
-TEST_F(CudaKernelsTest, ClipsToNorm) {
+TEST_F(GpuKernelsTest, ClipsToNorm) {
   const double inf = std::numeric_limits<double>::infinity();
   OnGpu([&](BesideCpu& beside) -> absl::Status {
     for (DType dtype : kWideFloats) {

@@ -1,5 +1,5 @@
 #include "tessera/base/status_macros.h"
-#include "tests/device/run_on_gpu.h"
+#include "tests/gpu/run_on_gpu.h"
 
 namespace tessera::testing {
 

@@ -1,5 +1,5 @@
-#ifndef TESSERA_TESTS_DEVICE_BESIDE_CPU_H_
-#define TESSERA_TESTS_DEVICE_BESIDE_CPU_H_
+#ifndef TESSERA_TESTS_GPU_BESIDE_CPU_H_
+#define TESSERA_TESTS_GPU_BESIDE_CPU_H_
 
 #include <bit>
 #include <cmath>
@@ -36,8 +36,8 @@ T NearTie(std::mt19937_64& rng) {
   } else {
     // Half a step of bf16 has bit 15 of a float, that of f16 bit 12.
     const auto start = static_cast<float>(RandomElement<BFloat16>(rng));
-    const float middle = std::bit_cast<float>(std::bit_cast<uint32_t>(start) |
-                                              (rng() % 2 == 0 ? 0x8000 : 0x1000));
+    const float middle = std::bit_cast<float>(
+        std::bit_cast<uint32_t>(start) | (rng() % 2 == 0 ? 0x8000 : 0x1000));
     const double aside = (static_cast<double>(rng() % 3) - 1) * 0x1p-45;
     return FromExact<T>(static_cast<Exact>(middle) * (1 + aside));
   }
@@ -92,9 +92,9 @@ inline Operand RandomFlat(std::mt19937_64& rng, DType dtype, int64_t n,
 
 // The first element of the operand's memory that two memories have otherwise;
 // any NaN equals any other.
-inline ::testing::AssertionResult SameMemory(const Operand& operand,
-                                             const std::vector<std::byte>& found,
-                                             const std::vector<std::byte>& want) {
+inline ::testing::AssertionResult SameMemory(
+    const Operand& operand, const std::vector<std::byte>& found,
+    const std::vector<std::byte>& want) {
   return VisitDType(operand.dtype, [&]<typename T>() {
     std::vector<T> x(found.size() / sizeof(T));
     std::vector<T> y(x.size());
@@ -191,4 +191,4 @@ class BesideCpu {
 
 }  // namespace tessera::testing
 
-#endif  // TESSERA_TESTS_DEVICE_BESIDE_CPU_H_
+#endif  // TESSERA_TESTS_GPU_BESIDE_CPU_H_

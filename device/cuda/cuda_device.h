@@ -45,8 +45,10 @@ absl::StatusOr<int> CudaDeviceCount();
 // stream to stream in the order of their work. Accounts are exact, and say
 // nothing of what the pool rounds up.
 //
-// While a stream is captured in a graph, whatever is enqueued goes there,
-// memory that names the stream as its first use included.
+// Streams may be captured in a graph: whatever they are given goes there,
+// memory that names one of them as its first use included. What they wait for
+// from outside has been done before the capture begins; an event that was
+// captured counts as passed once the capture has ended.
 //
 // Streams are named in NVTX, where their ranges and launches are ranges in the
 // domain "tessera".

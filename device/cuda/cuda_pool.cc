@@ -42,6 +42,7 @@ void* CudaPool::Allocate(int64_t bytes, void* stream) {
     return nullptr;
   }
   if (stream == nullptr && cudaStreamSynchronize(order) != cudaSuccess) {
+    cudaFreeAsync(data, order);
     return nullptr;
   }
   return data;

@@ -21,27 +21,59 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSpinning = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::microseconds(20);
 
+// The capture that a stream is in; 0: none.
+uint64_t CaptureOf(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;  // NOLINT(google-runtime-int)
+  const cudaError_t error = cudaStreamGetCaptureInfo(
+      stream, &status, &id, nullptr, nullptr, nullptr, nullptr);
+  return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? id
+                                                                         : 0;
+}
+
+// Whether an event that was not captured has passed, while this thread may
+// capture.
+bool HasPassed(cudaEvent_t event) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  const cudaError_t error = cudaEventQuery(event);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  return error == cudaSuccess;
+}
+
 }  // namespace
 
 // What a stream shares with its events, which may outlive it. Events are
 // numbered as they are recorded. Thread-safe.
 class CudaStream::Progress {
  public:
-  Progress(int ordinal, absl::string_view stream)
-      : ordinal_(ordinal), stream_(stream) {}
+  Progress(int ordinal, absl::string_view name, cudaStream_t stream)
+      : ordinal_(ordinal), name_(name), stream_(stream) {}
   ~Progress() {
     const CurrentDevice current(ordinal_);
     for (cudaEvent_t event : idle_) cudaEventDestroy(event);
   }
 
-  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
 
-  // A new event: its number, and CUDA's.
+  // A new event: its number, CUDA's, and the capture that it is in, if any.
   struct Recorded {
     int64_t number;
-    cudaEvent_t event;  // null: there is none
+    cudaEvent_t event;  // null: has passed
+    uint64_t capture;
   };
-  Recorded Record(cudaStream_t stream);
+  // Where CUDA makes none, waits until the stream has come here.
+  Recorded Record();
+  // The capture that the stream is in; 0: none.
+  uint64_t capture() const {
+    MutexLock lock(mutex_);
+    return stream_ == nullptr ? 0 : CaptureOf(stream_);
+  }
+  // The stream is no more.
+  void EndStream() {
+    MutexLock lock(mutex_);
+    stream_ = nullptr;
+  }
   // The event is not used any more.
   void Return(cudaEvent_t event) {
     MutexLock lock(mutex_);
@@ -63,8 +95,10 @@ class CudaStream::Progress {
     return first_failed_ <= number ? error_ : absl::OkStatus();
   }
 
-  // Blocks until an event has passed. Returns the error at that point.
+  // Blocks until an event has passed, or the stream has come to its end.
+  // Returns the error at that point.
   absl::Status Await(const Recorded& recorded);
+  absl::Status AwaitEnd();
 
   void AddMonitor(std::weak_ptr<StreamMonitor> monitor) {
     MutexLock lock(mutex_);
@@ -77,7 +111,7 @@ class CudaStream::Progress {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (error.ok() || !error_.ok()) return;
     error_ = absl::Status(error.code(),
-                          absl::StrCat(error.message(), " (stream '", stream_,
+                          absl::StrCat(error.message(), " (stream '", name_,
                                        "' of cuda:", ordinal_, ")"));
     first_failed_ = number;
   }
@@ -86,16 +120,22 @@ class CudaStream::Progress {
     MutexLock lock(mutex_);
     FailFrom(passed_, error);
   }
-  void Passed(int64_t number) {
+  // The events recorded so far.
+  int64_t recorded() const {
     MutexLock lock(mutex_);
-    passed_ = std::max(passed_, number + 1);
+    return recorded_;
   }
+  // Blocks until query() is no longer cudaErrorNotReady, which means that so
+  // many events have passed. Returns the error in front of them.
+  template <typename Query>
+  absl::Status AwaitPassing(int64_t events, Query query);
   // Asks those that still exist.
   void AskMonitors();
 
   const int ordinal_;
-  const std::string stream_;  // its name
+  const std::string name_;  // the stream's
   mutable Mutex mutex_;
+  cudaStream_t stream_ ABSL_GUARDED_BY(mutex_);
   std::vector<cudaEvent_t> idle_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamMonitor>> monitors_ ABSL_GUARDED_BY(mutex_);
   int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -104,41 +144,64 @@ class CudaStream::Progress {
   int64_t first_failed_ ABSL_GUARDED_BY(mutex_) = INT64_MAX;
 };
 
-CudaStream::Progress::Recorded CudaStream::Progress::Record(
-    cudaStream_t stream) {
+CudaStream::Progress::Recorded CudaStream::Progress::Record() {
   const CurrentDevice current(ordinal_);
   MutexLock lock(mutex_);
   FailFrom(recorded_, current.status());
   cudaEvent_t event = nullptr;
+  cudaError_t error = cudaSuccess;
   if (!idle_.empty()) {
     event = idle_.back();
     idle_.pop_back();
   } else {
-    FailFrom(recorded_, CudaStatus(cudaEventCreateWithFlags(
-                                       &event, cudaEventDisableTiming),
-                                   "cudaEventCreate"));
+    error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   }
-  if (event != nullptr) {
-    FailFrom(recorded_,
-             CudaStatus(cudaEventRecord(event, stream), "cudaEventRecord"));
+  if (error == cudaSuccess) error = cudaEventRecord(event, stream_);
+  if (error != cudaSuccess) {
+    FailFrom(recorded_, CudaStatus(error, "cudaEventRecord"));
+    if (event != nullptr) idle_.push_back(std::exchange(event, nullptr));
+    cudaStreamSynchronize(stream_);
   }
-  return {recorded_++, event};
+  return {recorded_++, event, CaptureOf(stream_)};
 }
 
-absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
+template <typename Query>
+absl::Status CudaStream::Progress::AwaitPassing(int64_t events, Query query) {
   const auto began = Clock::now();
-  while (recorded.event != nullptr) {
-    const cudaError_t error = cudaEventQuery(recorded.event);
-    if (error == cudaSuccess) break;
-    if (error != cudaErrorNotReady) {
-      FailPending(CudaStatus(error, "what was enqueued to be done"));
-      break;
-    }
+  cudaError_t error = query();
+  for (; error == cudaErrorNotReady; error = query()) {
     AskMonitors();
     if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
   }
-  absl::Status status = ErrorAt(recorded.number);
-  if (status.ok()) Passed(recorded.number);
+  FailPending(CudaStatus(error, "what was enqueued to be done"));
+  MutexLock lock(mutex_);
+  if (first_failed_ < events) return error_;
+  passed_ = std::max(passed_, events);
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
+  if (recorded.event == nullptr) return ErrorAt(recorded.number);
+  if (recorded.capture != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cuda: the host waits for an event that was captured on stream '",
+        name_, "' of cuda:", ordinal_));
+  }
+  return AwaitPassing(recorded.number + 1,
+                      [&] { return cudaEventQuery(recorded.event); });
+}
+
+absl::Status CudaStream::Progress::AwaitEnd() {
+  const cudaStream_t stream = [&] {
+    MutexLock lock(mutex_);
+    return stream_;
+  }();
+  AwaitPassing(recorded(), [&] {
+    return cudaStreamQuery(stream);
+  }).IgnoreError();  // is in status()
+  absl::Status status = this->status();
+  // What can be waited for is done all the same.
+  if (!status.ok()) cudaStreamSynchronize(stream);
   return status;
 }
 
@@ -166,7 +229,15 @@ class CudaStream::Point final : public Event::State {
     return progress_->Await(recorded_);
   }
 
-  cudaEvent_t event() const { return recorded_.event; }
+  // Null where it has passed for sure. One that was captured has, as soon as
+  // the capture ends: who replays it orders that as a whole.
+  cudaEvent_t event() const {
+    return recorded_.capture == progress_->capture() || recorded_.capture == 0
+               ? recorded_.event
+               : nullptr;
+  }
+  bool is_captured() const { return recorded_.capture != 0; }
+  const std::string& stream() const { return progress_->name(); }
   absl::Status error() const { return progress_->ErrorAt(recorded_.number); }
 
  private:
@@ -206,7 +277,7 @@ CudaStream::CudaStream(Device& device, int ordinal, absl::string_view name,
       stream_(stream),
       is_owned_(is_owned),
       nvtx_(nvtx),
-      progress_(std::make_shared<Progress>(ordinal, name)) {}
+      progress_(std::make_shared<Progress>(ordinal, name, stream)) {}
 
 absl::Status CudaStream::Init() {
   const CurrentDevice current(ordinal_);
@@ -218,6 +289,7 @@ absl::Status CudaStream::Init() {
 
 CudaStream::~CudaStream() {
   Synchronize().IgnoreError();  // who wants to know has asked
+  progress_->EndStream();
   const CurrentDevice current(ordinal_);
   if (sum_scratch_ != nullptr) cudaFreeAsync(sum_scratch_, stream_);
   if (is_owned_) cudaStreamDestroy(stream_);
@@ -234,7 +306,7 @@ absl::Status CudaStream::Launch(const LaunchDescriptor& descriptor,
 }
 
 Event CudaStream::Record() {
-  return Event(std::make_shared<Point>(progress_, progress_->Record(stream_)));
+  return Event(std::make_shared<Point>(progress_, progress_->Record()));
 }
 
 absl::Status CudaStream::Wait(const Event& event) {
@@ -248,15 +320,30 @@ absl::Status CudaStream::Wait(const Event& event) {
   }
   const CurrentDevice current(ordinal_);
   Fail(current.status());
-  if (point->event() != nullptr) {
-    Fail(CudaStatus(cudaStreamWaitEvent(stream_, point->event(), 0),
-                    "cudaStreamWaitEvent"));
+  if (const cudaEvent_t cuda_event = point->event(); cuda_event != nullptr) {
+    const bool comes_from_outside =
+        !point->is_captured() && CaptureOf(stream_) != 0;
+    Fail(comes_from_outside
+             ? CheckPassed(cuda_event, point->stream())
+             : CudaStatus(cudaStreamWaitEvent(stream_, cuda_event, 0),
+                          "cudaStreamWaitEvent"));
   }
   Fail(point->error());
   return status();
 }
 
-absl::Status CudaStream::Synchronize() { return Record().Synchronize(); }
+absl::Status CudaStream::CheckPassed(cudaEvent_t event,
+                                     absl::string_view stream) const {
+  if (HasPassed(event)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cuda: stream '", name(), "' is captured, and waits for what stream '",
+      stream, "' was given before and has not done: synchronize first"));
+}
+
+absl::Status CudaStream::Synchronize() {
+  const CurrentDevice current(ordinal_);
+  return progress_->AwaitEnd();
+}
 
 absl::Status CudaStream::status() const { return progress_->status(); }
 

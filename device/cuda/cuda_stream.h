@@ -66,6 +66,8 @@ class CudaStream final : public Stream {
   CudaStream(Device& device, int ordinal, absl::string_view name,
              cudaStream_t stream, bool is_owned, const NvtxDomain& nvtx);
   absl::Status Init();
+  // OK where an event that was recorded on `stream` has passed.
+  absl::Status CheckPassed(cudaEvent_t event, absl::string_view stream) const;
 
   const int ordinal_;
   const cudaStream_t stream_;

@@ -128,9 +128,10 @@ cudaError_t cudaGetLastError() {
 
 // Streams and events.
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned,
+                                         int priority) {
   if (Fails()) return Return(kInjected);
-  *stream = machine().NewStream(CurrentGpu());
+  *stream = machine().NewStream(CurrentGpu(), priority);
   return cudaSuccess;
 }
 
@@ -147,7 +148,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (Fails()) return Return(kInjected);
   CUevent_st event = {.gpu = stream->gpu};
   machine().Record(&event, stream);
-  return Return(machine().Synchronize(&event));
+  return Return(machine().Synchronize(event));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (Fails()) return Return(kInjected);
+  CUevent_st event = {.gpu = stream->gpu};
+  machine().Record(&event, stream);
+  return Return(machine().Query(event));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
@@ -174,7 +182,58 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (Fails()) return Return(kInjected);
-  return Return(machine().Query(event));
+  return Return(machine().Query(*event));
+}
+
+// Captures.
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
+                                     cudaStreamCaptureStatus* status,
+                                     unsigned long long* id,  // NOLINT
+                                     cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, size_t*) {
+  const CUgraph_st* const capture = stream->capture;
+  *status = capture == nullptr ? cudaStreamCaptureStatusNone
+                               : cudaStreamCaptureStatusActive;
+  if (capture != nullptr) *id = capture->id;
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (Fails()) return Return(kInjected);
+  return Return(machine().BeginCapture(stream));
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (Fails()) return Return(kInjected);
+  return Return(machine().EndCapture(stream, graph));
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long) {  // NOLINT
+  if (Fails()) return Return(kInjected);
+  *exec = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (Fails()) return Return(kInjected);
+  return Return(machine().LaunchGraph(exec->graph, stream));
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  machine().FreeMemoryOf(exec->graph);
+  delete exec;
+  return cudaSuccess;
 }
 
 // Memory.

@@ -40,11 +40,15 @@ void* DeviceMemory::Allocate(int64_t bytes) {
   return data;
 }
 
-void DeviceMemory::Free(void* data) {
-  Block& block = blocks_.at(static_cast<std::byte*>(data));
-  block.freed = true;
+void DeviceMemory::Poison(void* data) {
+  auto* const bytes = static_cast<std::byte*>(data);
   const Opened opened(*this);
-  std::fill_n(static_cast<std::byte*>(data), block.bytes, kPoison);
+  std::fill_n(bytes, blocks_.at(bytes).bytes, kPoison);
+}
+
+void DeviceMemory::Free(void* data) {
+  Poison(data);
+  blocks_.at(static_cast<std::byte*>(data)).freed = true;
 }
 
 int64_t DeviceMemory::BytesAt(const void* data) const {

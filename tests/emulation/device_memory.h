@@ -26,7 +26,8 @@ class DeviceMemory {
 
   // Aligned to 256 bytes; null where the window has come to its end.
   void* Allocate(int64_t bytes);
-  // Poisons it. REQUIRES: allocated, not freed.
+  // REQUIRES: allocated, not freed. Free poisons it, too.
+  void Poison(void* data);
   void Free(void* data);
   // Bytes of the allocation at `data` that is not freed; -1 where there is
   // none.

@@ -16,15 +16,14 @@ Machine* current_machine = nullptr;
 
 Machine::Machine(testing::Scheduler& scheduler,
                  std::deque<testing::RaceDetector>& detectors,
-                 int64_t memory_bytes_per_gpu,
-                 std::optional<FailingCall> failing_call)
+                 const Options& options)
     : scheduler_(scheduler),
       detectors_(detectors),
-      failing_call_(failing_call),
+      options_(options),
       nccl_(std::make_unique<NcclNetwork>(*this)) {
   for (size_t gpu = 0; gpu < detectors.size(); ++gpu) {
-    gpus_.push_back(
-        {.memory = std::make_unique<DeviceMemory>(memory_bytes_per_gpu)});
+    gpus_.push_back({.memory = std::make_unique<DeviceMemory>(
+                         options.memory_bytes_per_gpu)});
   }
   current_machine = this;
 }
@@ -35,17 +34,18 @@ Machine* Machine::current() { return current_machine; }
 
 bool Machine::Fails(int gpu) {
   const int64_t call = gpus_[gpu].calls++;
-  return failing_call_.has_value() && failing_call_->gpu == gpu &&
-         failing_call_->call == call;
+  const std::optional<FailingCall>& failing = options_.failing_call;
+  return failing.has_value() && failing->gpu == gpu && failing->call == call;
 }
 
-cudaStream_t Machine::NewStream(int gpu) {
+cudaStream_t Machine::NewStream(int gpu, int priority) {
   const std::string name = absl::StrCat(streams_.size());
   streams_.push_back(
       {.gpu = gpu,
        .queue =
            scheduler_.AddQueue(absl::StrCat("stream ", name, " of cuda:", gpu)),
-       .number = detectors_[gpu].AddStream(absl::StrCat("stream ", name))});
+       .number = detectors_[gpu].AddStream(absl::StrCat("stream ", name)),
+       .priority = priority});
   return &streams_.back();
 }
 
@@ -75,6 +75,9 @@ cudaError_t Machine::Enqueue(cudaStream_t stream, Operation operation) {
 
 cudaError_t Machine::EnqueueUnseen(cudaStream_t stream, Operation operation) {
   if (!IsAlive(stream, operation.name)) return cudaErrorInvalidResourceHandle;
+  if (stream->capture != nullptr) {
+    return Capture(stream, std::move(operation.work));
+  }
   scheduler_.Push(stream->queue,
                   {.name = std::string(operation.name),
                    .ready = std::move(operation.ready),
@@ -90,6 +93,77 @@ cudaError_t Machine::EnqueueUnseen(cudaStream_t stream, Operation operation) {
   return cudaSuccess;
 }
 
+void Machine::RunOpened(const std::function<void()>& work) {
+  std::deque<DeviceMemory::Opened> opened;
+  for (Gpu& gpu : gpus_) opened.emplace_back(*gpu.memory);
+  work();
+}
+
+// Captures.
+
+CUgraph_st* Machine::OpenCapture(uint64_t id) {
+  for (const auto& capture : captures_) {
+    if (capture->id == id) return capture.get();
+  }
+  return nullptr;
+}
+
+cudaError_t Machine::BeginCapture(cudaStream_t stream) {
+  if (stream->capture != nullptr) return cudaErrorIllegalState;
+  captures_.push_back(
+      std::make_unique<CUgraph_st>(CUgraph_st{++last_capture_, stream}));
+  stream->capture = captures_.back().get();
+  stream->capture->clocks[stream->queue];
+  return cudaSuccess;
+}
+
+cudaError_t Machine::Capture(cudaStream_t stream, std::function<void()> work) {
+  stream->capture->clocks[stream->queue].Advance(stream->queue);
+  if (work != nullptr) stream->capture->work.push_back(std::move(work));
+  return cudaSuccess;
+}
+
+cudaError_t Machine::WaitInCapture(cudaStream_t stream,
+                                   const CUevent_st& event) {
+  if (event.capture == 0) return cudaErrorStreamCaptureIsolation;
+  CUgraph_st* const capture = OpenCapture(event.capture);
+  if (capture == nullptr) return cudaErrorCapturedEvent;
+  if (stream->capture != nullptr && stream->capture != capture) {
+    return cudaErrorStreamCaptureMerge;
+  }
+  stream->capture = capture;
+  capture->clocks[stream->queue].Join(event.clock);
+  return cudaSuccess;
+}
+
+cudaError_t Machine::EndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  CUgraph_st* const capture = stream->capture;
+  if (capture == nullptr || capture->origin != stream) {
+    return cudaErrorStreamCaptureUnmatched;
+  }
+  bool is_joined = true;
+  for (CUstream_st& other : streams_) {
+    if (other.capture != capture) continue;
+    is_joined &=
+        capture->clocks[stream->queue].Covers(capture->clocks[other.queue]);
+    other.capture = nullptr;
+  }
+  *graph = new CUgraph_st(*capture);
+  std::erase_if(captures_,
+                [&](const auto& open) { return open.get() == capture; });
+  return is_joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+}
+
+cudaError_t Machine::LaunchGraph(const CUgraph_st& graph, cudaStream_t stream) {
+  return EnqueueUnseen(stream, {.name = "graph", .work = [work = graph.work] {
+                                  for (const auto& one : work) one();
+                                }});
+}
+
+void Machine::FreeMemoryOf(const CUgraph_st& graph) {
+  for (void* data : graph.freed) memory(graph.origin->gpu).Free(data);
+}
+
 // Events.
 
 cudaError_t Machine::Record(cudaEvent_t event, cudaStream_t stream) {
@@ -99,6 +173,10 @@ cudaError_t Machine::Record(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
   event->position = scheduler_.pushed(stream->queue);
   event->point = detectors_[stream->gpu].Record(stream->number);
+  event->capture = stream->capture == nullptr ? 0 : stream->capture->id;
+  if (event->capture != 0) {
+    event->clock = stream->capture->clocks[stream->queue];
+  }
   return cudaSuccess;
 }
 
@@ -117,6 +195,9 @@ cudaError_t Machine::Wait(cudaStream_t stream, cudaEvent_t event) {
       !is_recorded) {
     return cudaSuccess;
   }
+  if (stream->capture != nullptr || event->capture != 0) {
+    return WaitInCapture(stream, *event);
+  }
   // As it is now: it may be recorded again.
   return EnqueueUnseen(stream, {.name = "wait", .ready = [this, now = *event] {
                                   return HasPassed(now);
@@ -124,30 +205,35 @@ cudaError_t Machine::Wait(cudaStream_t stream, cudaEvent_t event) {
 }
 
 void Machine::Poll(const std::function<bool()>& done, absl::string_view what) {
-  const int64_t seen = progress_;
+  int64_t& seen = gpus_[CurrentGpu()].seen;
+  if (options_.time_passes || std::exchange(seen, progress_) != progress_) {
+    return scheduler_.Yield();
+  }
   scheduler_
-      .BlockUntil([this, &done, seen] { return done() || progress_ != seen; },
+      .BlockUntil([&] { return done() || progress_ != seen; },
                   std::string(what))
       .IgnoreError();  // is in the scheduler
 }
 
-cudaError_t Machine::Query(cudaEvent_t event) {
-  if (!HasPassed(*event)) {
-    Poll([&] { return HasPassed(*event); }, "polls for an event");
+cudaError_t Machine::Query(const CUevent_st& event) {
+  if (event.capture != 0) return cudaErrorCapturedEvent;
+  if (!HasPassed(event)) {
+    Poll([&] { return HasPassed(event); }, "polls for what a stream does");
   }
   if (!scheduler_.failure().ok()) return cudaErrorLaunchTimeout;
-  if (!HasPassed(*event)) return cudaErrorNotReady;
-  if (event->point.has_value()) {
-    detectors_[event->gpu].SynchronizeHost(*event->point);
+  if (!HasPassed(event)) return cudaErrorNotReady;
+  if (event.point.has_value()) {
+    detectors_[event.gpu].SynchronizeHost(*event.point);
   }
   return cudaSuccess;
 }
 
-cudaError_t Machine::Synchronize(cudaEvent_t event) {
-  scheduler_.BlockUntil([&] { return HasPassed(*event); }, "waits for an event")
+cudaError_t Machine::Synchronize(const CUevent_st& event) {
+  if (event.capture != 0) return cudaErrorCapturedEvent;
+  scheduler_.BlockUntil([&] { return HasPassed(event); }, "waits for a stream")
       .IgnoreError();  // is in the scheduler
-  if (event->point.has_value()) {
-    detectors_[event->gpu].SynchronizeHost(*event->point);
+  if (event.point.has_value()) {
+    detectors_[event.gpu].SynchronizeHost(*event.point);
   }
   return scheduler_.failure().ok() ? cudaSuccess : cudaErrorLaunchTimeout;
 }
@@ -161,7 +247,11 @@ cudaError_t Machine::Allocate(int gpu, int64_t bytes, cudaStream_t stream,
   detectors_[gpu].Allocate(*data, bytes, absl::StrCat(bytes, " bytes"));
   if (stream == nullptr) return cudaSuccess;
   const Touched writes = {*data, static_cast<size_t>(bytes), true};
-  return Enqueue(stream, {.name = "allocate", .touched = {&writes, 1}});
+  return Enqueue(stream, {.name = "allocate",
+                          .touched = {&writes, 1},
+                          .work = [&memory = memory(gpu), data = *data] {
+                            memory.Poison(data);
+                          }});
 }
 
 cudaError_t Machine::Free(void* data, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,12 +24,29 @@
 // What the functions of the CUDA runtime and NCCL that stand in for the real
 // ones work on. The types that the real headers leave open are these.
 
+// What is captured: work in an order in which it may be done.
+struct CUgraph_st {
+  uint64_t id;
+  cudaStream_t origin;
+  std::vector<std::function<void()>> work = {};
+  // Memory that the graph frees; kept for the next launch.
+  std::vector<void*> freed = {};
+  // By queue: how far each stream of the capture has come.
+  std::map<int, tessera::testing::VectorClock> clocks = {};
+};
+
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
 // A stream: a queue of the scheduler.
 struct CUstream_st {
   int gpu;
   int queue;   // in the scheduler
   int number;  // in the GPU's race detector
+  int priority = 0;
   bool destroyed = false;
+  CUgraph_st* capture = nullptr;  // that it is in
 };
 
 // A point in a stream; the last one that was recorded.
@@ -38,6 +56,9 @@ struct CUevent_st {
   cudaStream_t stream = nullptr;  // null: never recorded
   int64_t position = 0;           // operations in front of it
   std::optional<tessera::testing::StreamOrder::Point> point = std::nullopt;
+  // Where it was recorded in a capture: which one, and how far that was.
+  uint64_t capture = 0;
+  tessera::testing::VectorClock clock = {};
 };
 
 struct CUmemPoolHandle_st {
@@ -59,11 +80,17 @@ class Machine {
     int64_t call = 0;  // counts the calls that may fail, from 0
   };
 
-  // LIFETIME: borrows all; detectors are by GPU.
+  struct Options {
+    int64_t memory_bytes_per_gpu = int64_t{1} << 30;
+    std::optional<FailingCall> failing_call = std::nullopt;
+    // Hosts that look at something again and again may do so for ever: time
+    // will tell them to stop. Else to look in vain means to be stuck.
+    bool time_passes = false;
+  };
+
+  // LIFETIME: borrows both; detectors are by GPU.
   Machine(testing::Scheduler& scheduler,
-          std::deque<testing::RaceDetector>& detectors,
-          int64_t memory_bytes_per_gpu,
-          std::optional<FailingCall> failing_call = std::nullopt);
+          std::deque<testing::RaceDetector>& detectors, const Options& options);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -84,7 +111,7 @@ class Machine {
   int64_t calls(int gpu) const { return gpus_[gpu].calls; }
 
   // Streams and events; never freed, so that late uses are found.
-  cudaStream_t NewStream(int gpu);
+  cudaStream_t NewStream(int gpu, int priority);
   cudaEvent_t NewEvent(int gpu);
 
   // What a stream does in its order: `work`, once `ready` holds (null: at
@@ -102,14 +129,22 @@ class Machine {
   cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
   cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
   // Whether the event has passed; where not, others may go first.
-  cudaError_t Query(cudaEvent_t event);
-  cudaError_t Synchronize(cudaEvent_t event);
+  cudaError_t Query(const CUevent_st& event);
+  cudaError_t Synchronize(const CUevent_st& event);
 
-  // Where nothing comes of it until somebody does something: lets others do it,
-  // or finds that they cannot.
+  // A host looks whether `done`, which nothing but what others do can change:
+  // lets them do it. Where nobody can, all are stuck, but for the first look,
+  // after which the host may help itself. `what` is what it does.
   void Poll(const std::function<bool()>& done, absl::string_view what);
   // Somebody has done something that those who poll may wait for.
   void MakeProgress() { ++progress_; }
+
+  // What is given to `stream`, and to those that wait for it, is not done but
+  // kept, until the capture ends.
+  cudaError_t BeginCapture(cudaStream_t stream);
+  cudaError_t EndCapture(cudaStream_t stream, cudaGraph_t* graph);
+  cudaError_t LaunchGraph(const CUgraph_st& graph, cudaStream_t stream);
+  void FreeMemoryOf(const CUgraph_st& graph);
 
   cudaError_t Allocate(int gpu, int64_t bytes, cudaStream_t stream,
                        void** data);
@@ -125,18 +160,28 @@ class Machine {
   struct Gpu {
     std::unique_ptr<DeviceMemory> memory;
     int64_t calls = 0;
+    int64_t seen = -1;  // of the progress, when its host polled
   };
 
   bool HasPassed(const CUevent_st& event) const;
+  // Of the capture with this id, where it has not ended; else null.
+  CUgraph_st* OpenCapture(uint64_t id);
+  // Keeps the work for the graph.
+  cudaError_t Capture(cudaStream_t stream, std::function<void()> work);
+  // Where one of both is captured.
+  cudaError_t WaitInCapture(cudaStream_t stream, const CUevent_st& event);
+  void RunOpened(const std::function<void()>& work);
   // OK for one that is not destroyed; else a report.
   bool IsAlive(cudaStream_t stream, absl::string_view use);
 
   testing::Scheduler& scheduler_;
   std::deque<testing::RaceDetector>& detectors_;
-  const std::optional<FailingCall> failing_call_;
+  const Options options_;
   std::vector<Gpu> gpus_;
   std::deque<CUstream_st> streams_;
   std::deque<CUevent_st> events_;
+  std::vector<std::unique_ptr<CUgraph_st>> captures_;  // that have not ended
+  uint64_t last_capture_ = 0;
   int64_t progress_ = 0;
   std::unique_ptr<NcclNetwork> nccl_;
 };

@@ -49,8 +49,7 @@ absl::Status RunEmulatedGpus(int num_ranks,
                              const GpuRunOptions& options, GpuReport* report) {
   testing::Scheduler scheduler(options.seed);
   std::deque<RaceDetector> detectors = Detectors(num_ranks, options);
-  Machine machine(scheduler, detectors, options.memory_bytes_per_gpu,
-                  options.failing_call);
+  Machine machine(scheduler, detectors, options.machine);
   std::vector<absl::Status> ends(num_ranks);
   absl::Status first_error;
   const auto run = [&](int rank) -> absl::Status {

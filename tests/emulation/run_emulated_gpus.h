@@ -24,9 +24,8 @@ struct GpuRunOptions {
   uint64_t seed = 0;
   // Is taken out of the program, as if somebody had forgotten it.
   std::optional<testing::DroppedWait> drop_wait = std::nullopt;
-  // Fails. The device of its rank may then not come to be.
-  std::optional<Machine::FailingCall> failing_call = std::nullopt;
-  int64_t memory_bytes_per_gpu = int64_t{1} << 30;
+  // Where a call fails, the device of its rank may not come to be.
+  Machine::Options machine = {};
   CudaDevice::Options device = {};
 };
 

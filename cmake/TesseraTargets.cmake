@@ -20,7 +20,7 @@ set(cxx_flags -Wall -Wextra -Wshadow
   # uninitialized data in use.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   $<$<BOOL:${TESSERA_WERROR}>:-Werror>)
-set(cuda_flags --fmad=false
+set(cuda_flags --fmad=false --expt-relaxed-constexpr
   $<$<BOOL:${TESSERA_WERROR}>:--Werror=all-warnings>)
 target_compile_options(tessera_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"

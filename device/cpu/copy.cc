@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tessera/device/cpu/elementwise.h"
-#include "tessera/device/cpu/loops.h"
+#include "tessera/device/loops.h"
 #include "tessera/device/cpu/row_kernels.h"
 
 namespace tessera {

@@ -7,7 +7,10 @@
 
 namespace tessera::internal {
 
-// Kernels on streams that are CudaStreams.
+// Kernels on streams that are CudaStreams. Their bodies run at once: they
+// borrow what the call was given. Bits are those of a CPU's kernels, but for
+// the bits of NaN and the order of sums, which launch.h says: AddSquares adds
+// the squares of 16 bytes of x, in ascending order, as one item.
 std::unique_ptr<Kernels> NewCudaKernels();
 
 }  // namespace tessera::internal

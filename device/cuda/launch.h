@@ -9,11 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define TESSERA_HOST_DEVICE __host__ __device__
-#else
-#define TESSERA_HOST_DEVICE
-#endif
+#include "tessera/device/cuda/pack.h"
 
 namespace tessera::internal {
 
@@ -25,29 +21,49 @@ struct Touched {
   bool is_written;
 };
 
+template <typename T>
+Touched Reads(const T* begin, int64_t n) {
+  return {begin, static_cast<size_t>(n) * sizeof(T), false};
+}
+template <typename T>
+Touched Writes(const T* begin, int64_t n) {
+  return {begin, static_cast<size_t>(n) * sizeof(T), true};
+}
+
 // What is launched, and where. LIFETIME: borrows `touched` for the call.
 struct Grid {
+  template <int kCount>
+  Grid(cudaStream_t stream_in, const char* name_in,
+       const Touched (&touched_in)[kCount])
+      : stream(stream_in),
+        name(name_in),
+        touched(touched_in),
+        num_touched(kCount) {}
+
   cudaStream_t stream;
   const char* name;
   const Touched* touched;
   int num_touched;
 };
 
-// The sums of a reduction: so many blocks, whatever the GPU.
+// Runs body.Store<k>(i, body.Load<k>(i)) for runs of k elements from i on, as
+// `packing`, one of kPack, cuts them: k is kPack or 1. Runs go side by side, in
+// any order: one is stored before or after another is loaded.
+template <int kPack, typename Body>
+cudaError_t ForEach(const Grid& grid, const Packing& packing, Body body);
+
+// The threads of a sum: so many, whatever the GPU.
 inline constexpr int kSumBlocks = 512;
 inline constexpr int kSumThreads = 256;
 
-// Runs body(i) for every i in [0, n), in any order, side by side.
+// *sum += the sum of n items, in f64 and in an order that depends on n alone:
+// thread t of all kSumBlocks * kSumThreads begins with 0 and goes
+// sum = body.Add(sum, body.Load(i)) for i = t, t + kSumBlocks * kSumThreads, ...
+// in ascending order; then halves of a block's threads are added (k and k +
+// 128, k and k + 64, ...), then halves of the blocks. `scratch`, of kSumBlocks
+// doubles, is the stream's alone.
 template <typename Body>
-cudaError_t ForEach(const Grid& grid, int64_t n, Body body);
-
-// *sum += value(0) + ... + value(n - 1), in f64 and in an order that depends on
-// n alone: thread t of all kSumBlocks * kSumThreads adds the values t, t +
-// kSumBlocks * kSumThreads, ... in ascending order; then halves of a block's
-// threads are added (k and k + 128, k and k + 64, ...), then halves of the
-// blocks. `scratch`, of kSumBlocks doubles, is the stream's alone.
-template <typename Value>
-cudaError_t AddSum(const Grid& grid, int64_t n, Value value, double* scratch,
+cudaError_t AddSum(const Grid& grid, int64_t n, Body body, double* scratch,
                    double* sum);
 
 }  // namespace tessera::internal

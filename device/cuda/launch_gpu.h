@@ -6,30 +6,73 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <utility>
 
 namespace tessera::internal {
 
 inline constexpr int kThreads = 256;
-// Enough for every GPU there is: its threads go round.
-inline constexpr int64_t kMaxBlocks = 132 * 16;
 
-template <typename Body>
-__global__ void __launch_bounds__(kThreads)
-    ForEachKernel(int64_t n, Body body) {
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n;
-       i += stride) {
-    body(i);
+// Runs that a thread loads before it stores the first: so many bytes are on
+// their way from memory.
+template <typename Item>
+inline constexpr int kRunsAtOnce = [] {
+  constexpr int kRuns = 64 / sizeof(Item);
+  return kRuns < 1 ? 1 : kRuns > 8 ? 8 : kRuns;
+}();
+
+template <typename Body, int kRun>
+using ItemOf = decltype(std::declval<const Body&>().template Load<kRun>(0));
+
+// Runs of a block's threads.
+template <typename Body, int kRun>
+inline constexpr int64_t kTile = kThreads * kRunsAtOnce<ItemOf<Body, kRun>>;
+
+// Number `tile` of the tiles over `count` runs; run k begins at element at(k).
+template <int kRun, typename Body, typename At>
+__device__ void RunTile(int64_t tile, int64_t count, const Body& body, At at) {
+  using Item = ItemOf<Body, kRun>;
+  constexpr int kAtOnce = kRunsAtOnce<Item>;
+  const int64_t first = tile * kTile<Body, kRun> + threadIdx.x;
+  Item items[kAtOnce];
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) {
+    const int64_t run = first + k * kThreads;
+    if (run < count) items[k] = body.template Load<kRun>(at(run));
+  }
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) {
+    const int64_t run = first + k * kThreads;
+    if (run < count) body.template Store<kRun>(at(run), items[k]);
   }
 }
 
-template <typename Body>
-cudaError_t ForEach(const Grid& grid, int64_t n, Body body) {
-  if (n == 0) return cudaSuccess;
-  const int64_t blocks = (n + kThreads - 1) / kThreads;
-  ForEachKernel<<<static_cast<unsigned>(blocks < kMaxBlocks ? blocks
-                                                            : kMaxBlocks),
-                  kThreads, 0, grid.stream>>>(n, body);
+// A block does one tile: the GPU hands blocks out as they come to their end.
+template <int kPack, typename Body>
+__global__ void __launch_bounds__(kThreads)
+    ForEachKernel(Packing packing, int64_t pack_tiles, Body body) {
+  const int64_t tile = blockIdx.x;
+  if (tile < pack_tiles) {
+    return RunTile<kPack>(tile, packing.num_packs, body,
+                          [&](int64_t k) { return packing.PackAt(k); });
+  }
+  if constexpr (kPack > 1) {
+    RunTile<1>(tile - pack_tiles, packing.num_singles(), body,
+               [&](int64_t k) { return packing.SingleAt(k); });
+  }
+}
+
+constexpr int64_t TilesOf(int64_t runs, int64_t tile) {
+  return (runs + tile - 1) / tile;
+}
+
+template <int kPack, typename Body>
+cudaError_t ForEach(const Grid& grid, const Packing& packing, Body body) {
+  const int64_t pack_tiles = TilesOf(packing.num_packs, kTile<Body, kPack>);
+  const int64_t tiles =
+      pack_tiles + TilesOf(packing.num_singles(), kTile<Body, 1>);
+  if (tiles == 0) return cudaSuccess;
+  ForEachKernel<kPack><<<static_cast<unsigned>(tiles), kThreads, 0,
+                         grid.stream>>>(packing, pack_tiles, body);
   return cudaGetLastError();
 }
 
@@ -45,15 +88,22 @@ __device__ double SumOfBlock(double value) {
   return values[0];
 }
 
-template <typename Value>
+template <typename Body>
 __global__ void __launch_bounds__(kSumThreads)
-    PartialSumsKernel(int64_t n, Value value, double* scratch) {
+    PartialSumsKernel(int64_t n, Body body, double* scratch) {
+  using Item = decltype(body.Load(0));
   constexpr int64_t kStride = int64_t{kSumBlocks} * kSumThreads;
+  constexpr int kAtOnce = 4;
   double sum = 0.0;
-  for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < n;
-       i += kStride) {
-    sum += value(i);
+  int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  for (; i + (kAtOnce - 1) * kStride < n; i += kAtOnce * kStride) {
+    Item items[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) items[k] = body.Load(i + k * kStride);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) sum = body.Add(sum, items[k]);
   }
+  for (; i < n; i += kStride) sum = body.Add(sum, body.Load(i));
   sum = SumOfBlock<kSumThreads>(sum);
   if (threadIdx.x == 0) scratch[blockIdx.x] = sum;
 }
@@ -64,10 +114,10 @@ static __global__ void __launch_bounds__(kSumBlocks)
   if (threadIdx.x == 0) *sum += all;
 }
 
-template <typename Value>
-cudaError_t AddSum(const Grid& grid, int64_t n, Value value, double* scratch,
+template <typename Body>
+cudaError_t AddSum(const Grid& grid, int64_t n, Body body, double* scratch,
                    double* sum) {
-  PartialSumsKernel<<<kSumBlocks, kSumThreads, 0, grid.stream>>>(n, value,
+  PartialSumsKernel<<<kSumBlocks, kSumThreads, 0, grid.stream>>>(n, body,
                                                                  scratch);
   AddPartialSumsKernel<<<1, kSumBlocks, 0, grid.stream>>>(scratch, sum);
   return cudaGetLastError();

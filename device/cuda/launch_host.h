@@ -4,8 +4,10 @@
 // The launches of launch.h on the host, where something stands in for CUDA.
 // Included there.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace tessera::internal {
@@ -14,11 +16,19 @@ namespace tessera::internal {
 // it, as it defines the functions of CUDA.
 cudaError_t LaunchOnHost(const Grid& grid, std::function<void()> work);
 
-template <typename Body>
-cudaError_t ForEach(const Grid& grid, int64_t n, Body body) {
-  if (n == 0) return cudaSuccess;
-  return LaunchOnHost(grid, [n, body]() mutable {
-    for (int64_t i = 0; i < n; ++i) body(i);
+template <int kPack, typename Body>
+cudaError_t ForEach(const Grid& grid, const Packing& packing, Body body) {
+  if (packing.n == 0) return cudaSuccess;
+  return LaunchOnHost(grid, [packing, body] {
+    const auto run = [&]<int kRun>(int64_t i) {
+      body.template Store<kRun>(i, body.template Load<kRun>(i));
+    };
+    for (int64_t k = 0; k < packing.num_packs; ++k) {
+      run.template operator()<kPack>(packing.PackAt(k));
+    }
+    for (int64_t k = 0; k < packing.num_singles(); ++k) {
+      run.template operator()<1>(packing.SingleAt(k));
+    }
   });
 }
 
@@ -30,8 +40,8 @@ inline double SumOfHalves(std::vector<double> values) {
   return values[0];
 }
 
-template <typename Value>
-cudaError_t AddSum(const Grid& grid, int64_t n, Value value, double*,
+template <typename Body>
+cudaError_t AddSum(const Grid& grid, int64_t n, Body body, double*,
                    double* sum) {
   return LaunchOnHost(grid, [=] {
     constexpr int64_t kStride = int64_t{kSumBlocks} * kSumThreads;
@@ -40,7 +50,7 @@ cudaError_t AddSum(const Grid& grid, int64_t n, Value value, double*,
       std::vector<double> threads(kSumThreads, 0.0);
       for (int64_t thread = 0; thread < kSumThreads; ++thread) {
         for (int64_t i = block * kSumThreads + thread; i < n; i += kStride) {
-          threads[thread] += value(i);
+          threads[thread] = body.Add(threads[thread], body.Load(i));
         }
       }
       blocks.push_back(SumOfHalves(std::move(threads)));

@@ -60,6 +60,10 @@ struct ToyRun {
   ToyOptimizer optimizer = ToyOptimizer::kSgd;
   bool integer_gradients = false;  // small integers, independent of weights
   CpuStreams streams = CpuStreams::kInline;
+  // Enqueues what the trainer computes, on the host: it reads and writes memory
+  // of the device. Null: Stream::Launch, for devices that let it.
+  std::function<absl::Status(Stream&, const LaunchDescriptor&, LaunchBody)>
+      launch = nullptr;
   std::vector<ToyUnit> units;
 
   std::string ToString() const;
@@ -155,6 +159,7 @@ class ToyRank {
                             std::optional<bool> is_last);
   absl::Status OpenForward(int u, const ToyValues& expected);
   absl::Status WriteGradients(int u, int step, int microbatch);
+  absl::Status Launch(const LaunchDescriptor& descriptor, LaunchBody body);
   absl::Status CheckPiece(const ShardedTensor& tensor,
                           const std::vector<double>& expected,
                           absl::string_view what);

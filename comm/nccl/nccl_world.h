@@ -30,6 +30,26 @@ struct NcclId {
 // Internal with NCCL's own text.
 absl::StatusOr<NcclId> NewNcclId();
 
+// Memory that NCCL can register, for one CudaDevice: ncclMemAlloc, in blocks
+// that are kept and cut up. What lies in it, whole DBuffers above all, is sent
+// and received without a copy in between where the network and the group allow
+// it; a group tells NCCL of each block on first use.
+//
+//   TESSERA_ASSIGN_OR_RETURN(auto memory, NcclAllocator::Create());
+//   CudaDevice::Create(local_rank, {.allocator = memory.get()});
+//   NcclWorld::CreateFromEnvironment(*device, {.allocator = memory.get()});
+//
+// What is freed goes to other streams in the order of their work. LIFETIME:
+// outlives the device and its worlds.
+class NcclAllocator : public CudaAllocator {
+ public:
+  // ERRORS: Unavailable where NCCL is not built in.
+  static absl::StatusOr<std::unique_ptr<NcclAllocator>> Create();
+
+  // The block in which `address` lies; empty where there is none.
+  virtual MemoryRange BlockOf(const void* address) const = 0;
+};
+
 // Ranks with one GPU each, as processes or threads: the `nccl` backend.
 //
 //   // torchrun, srun or the like have set RANK, WORLD_SIZE and so on
@@ -73,6 +93,8 @@ class NcclWorld {
     // How long an operation may take, from where it was enqueued; and how long
     // a rank waits for the others where a group is made.
     std::chrono::milliseconds timeout = std::chrono::minutes(10);
+    // The device's, whose blocks groups register. Null: it has another one.
+    const NcclAllocator* allocator = nullptr;
   };
 
   // COLLECTIVE over the ranks with this id. ERRORS: InvalidArgument for a rank
@@ -136,12 +158,6 @@ class NcclWorld {
 
   std::shared_ptr<internal::NcclGroup> all_;
 };
-
-// Memory that NCCL has registered, for a CudaDevice: ncclMemAlloc, in blocks
-// that are kept and cut up. What lies in it, whole DBuffers above all, is sent
-// and received without a copy in between where the network and the group allow
-// it; groups register the blocks they are given on first use.
-absl::StatusOr<std::unique_ptr<CudaAllocator>> NewNcclAllocator();
 
 }  // namespace tessera
 

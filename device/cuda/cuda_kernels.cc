@@ -87,12 +87,11 @@ cudaError_t CopyView(cudaStream_t stream, const TensorView& dst,
   if (dst.num_elements() == 0 || dst.data() == src.data()) return cudaSuccess;
   const Loops loops = LoopsOver(dst, {&src, 1});
   if (IsDense(loops)) return CopyBytes(stream, dst, src);
-  return ForEachBox(loops, kMaxBoxElements,
-                    [&](const Box& box, const BoxOffsets& offsets) {
-                      return CopyBox(stream, ElementBytesOf(dst),
-                                     AddressOf(dst, offsets[0]),
-                                     AddressOf(src, offsets[1]), box);
-                    });
+  return ForEachBox(
+      loops, kMaxBoxElements, [&](const Box& box, const BoxOffsets& offsets) {
+        return CopyBox(stream, ElementBytesOf(dst), AddressOf(dst, offsets[0]),
+                       AddressOf(src, offsets[1]), box);
+      });
 }
 
 cudaError_t ScaleView(cudaStream_t stream, const TensorView& x, double factor) {
@@ -128,12 +127,12 @@ class CudaKernels final : public Kernels {
                       const TensorView& src) override {
     return [&stream, &dst, &src] {
       const cudaStream_t handle = HandleOf(stream);
-      return CudaStatus(dst.dtype() == src.dtype()
-                            ? CopyBytes(handle, dst, src)
-                            : CastDense(handle, dst.dtype(), dst.data(),
-                                        src.dtype(), src.data(),
-                                        src.num_elements()),
-                        "cast");
+      return CudaStatus(
+          dst.dtype() == src.dtype()
+              ? CopyBytes(handle, dst, src)
+              : CastDense(handle, dst.dtype(), dst.data(), src.dtype(),
+                          src.data(), src.num_elements()),
+          "cast");
     };
   }
   LaunchBody ScaleBody(Stream& stream, const TensorView& x,
@@ -154,11 +153,10 @@ class CudaKernels final : public Kernels {
                                   const TensorView& src,
                                   double scale) override {
     return [&stream, &dst, &src, scale] {
-      return CudaStatus(
-          AccumulateScaledDense(HandleOf(stream), dst.dtype(), dst.data(),
-                                src.dtype(), src.data(), src.num_elements(),
-                                scale),
-          "accumulate_scaled");
+      return CudaStatus(AccumulateScaledDense(
+                            HandleOf(stream), dst.dtype(), dst.data(),
+                            src.dtype(), src.data(), src.num_elements(), scale),
+                        "accumulate_scaled");
     };
   }
   LaunchBody SgdBody(Stream& stream, const TensorView& weight,
@@ -183,11 +181,10 @@ class CudaKernels final : public Kernels {
   LaunchBody AddSquaresBody(Stream& stream, const TensorView& sum,
                             const TensorView& x) override {
     return [&stream, &sum, &x] {
-      return CudaStatus(
-          AddSquaresDense(HandleOf(stream), x.dtype(), x.data(),
-                          x.num_elements(), ScratchOf(stream),
-                          sum.as<double>()),
-          "add_squares");
+      return CudaStatus(AddSquaresDense(HandleOf(stream), x.dtype(), x.data(),
+                                        x.num_elements(), ScratchOf(stream),
+                                        sum.as<double>()),
+                        "add_squares");
     };
   }
   LaunchBody CountNonFiniteBody(Stream& stream, const TensorView& count,

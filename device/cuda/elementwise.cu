@@ -118,8 +118,7 @@ struct AccumulateScaledBody {
     return {LoadPack<kRun>(dst + i), LoadPack<kRun>(src + i)};
   }
   template <int kRun>
-  TESSERA_HOST_DEVICE void Store(int64_t i,
-                                 PackPair<kRun, To, From> x) const {
+  TESSERA_HOST_DEVICE void Store(int64_t i, PackPair<kRun, To, From> x) const {
     for (int k = 0; k < kRun; ++k) {
       x.dst.values[k] += Convert<To>(x.src.values[k]) * scale;
     }

@@ -58,8 +58,8 @@ inline constexpr int kSumThreads = 256;
 
 // *sum += the sum of n items, in f64 and in an order that depends on n alone:
 // thread t of all kSumBlocks * kSumThreads begins with 0 and goes
-// sum = body.Add(sum, body.Load(i)) for i = t, t + kSumBlocks * kSumThreads, ...
-// in ascending order; then halves of a block's threads are added (k and k +
+// sum = body.Add(sum, body.Load(i)) for i = t, t + kSumBlocks * kSumThreads,
+// ... in ascending order; then halves of a block's threads are added (k and k +
 // 128, k and k + 64, ...), then halves of the blocks. `scratch`, of kSumBlocks
 // doubles, is the stream's alone.
 template <typename Body>

@@ -25,7 +25,7 @@ using ItemOf = decltype(std::declval<const Body&>().template Load<kRun>(0));
 
 // Runs of a block's threads.
 template <typename Body, int kRun>
-inline constexpr int64_t kTile = kThreads * kRunsAtOnce<ItemOf<Body, kRun>>;
+inline constexpr int64_t kTile = kThreads* kRunsAtOnce<ItemOf<Body, kRun>>;
 
 // Number `tile` of the tiles over `count` runs; run k begins at element at(k).
 template <int kRun, typename Body, typename At>
@@ -71,8 +71,9 @@ cudaError_t ForEach(const Grid& grid, const Packing& packing, Body body) {
   const int64_t tiles =
       pack_tiles + TilesOf(packing.num_singles(), kTile<Body, 1>);
   if (tiles == 0) return cudaSuccess;
-  ForEachKernel<kPack><<<static_cast<unsigned>(tiles), kThreads, 0,
-                         grid.stream>>>(packing, pack_tiles, body);
+  ForEachKernel<kPack>
+      <<<static_cast<unsigned>(tiles), kThreads, 0, grid.stream>>>(
+          packing, pack_tiles, body);
   return cudaGetLastError();
 }
 

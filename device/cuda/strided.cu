@@ -122,7 +122,9 @@ class BoxIndex {
 };
 
 // One item after the other.
-Packing ItemsOf(const BoxIndex& index) { return {index.size(), 0, index.size(), 1}; }
+Packing ItemsOf(const BoxIndex& index) {
+  return {index.size(), 0, index.size(), 1};
+}
 
 // --- Fill -------------------------------------------------------------------
 
@@ -265,8 +267,8 @@ cudaError_t ScaleBox(cudaStream_t stream, DType dtype, void* x, const Box& box,
   return VisitDType(dtype, [&]<typename T>() {
     if constexpr (IsFloating(DTypeOf<T>)) {
       auto* const elements = static_cast<T*>(x);
-      const int unit_bytes = UnitBytesOf(box, 1, sizeof(T),
-                                         reinterpret_cast<uintptr_t>(x));
+      const int unit_bytes =
+          UnitBytesOf(box, 1, sizeof(T), reinterpret_cast<uintptr_t>(x));
       return unit_bytes == kAccessBytes
                  ? ScalePacks<T, kPackOf<T>>(stream, elements, box, factor)
                  : ScalePacks<T, 1>(stream, elements, box, factor);

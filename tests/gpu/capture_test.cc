@@ -13,10 +13,9 @@ namespace {
 
 TEST(GpuCaptureTest, AGraphTrainsAsStepsDo) {
   TESSERA_NEEDS_GPUS(1);
-  EXPECT_OK(RunGpuRanks(std::min(FindGpus().count, 8),
-                        [](ScheduledRank& rank) {
-                          return CheckCapturedSteps(rank.comms.world());
-                        }));
+  EXPECT_OK(RunGpuRanks(std::min(FindGpus().count, 8), [](ScheduledRank& rank) {
+    return CheckCapturedSteps(rank.comms.world());
+  }));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // The suite of all backends, under NCCL on as many GPUs as there are.
 
+#include "tests/comm/conformance/conformance.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "tests/comm/conformance/conformance.h"
 #include "tests/gpu/run_gpu_ranks.h"
 
 namespace tessera::testing {

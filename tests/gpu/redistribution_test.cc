@@ -25,13 +25,12 @@ absl::Status RunOnGpus(int num_ranks,
 TEST(GpuRedistributionTest, PlansGiveTheReferenceValues) {
   TESSERA_NEEDS_GPUS(1);
   const int gpus = FindGpus().count;
-  const std::string mesh =
-      gpus >= 4 ? "x=2,y=2" : absl::StrCat("x=", gpus);
+  const std::string mesh = gpus >= 4 ? "x=2,y=2" : absl::StrCat("x=", gpus);
   SeededRandom random;
   for (const char* meta : {"f32[5,3]", "bf16[4,6]"}) {
-    const std::vector<Layout> layouts = AllLayouts(
-        TensorMeta::Parse(meta).value(), DeviceMesh::Parse(mesh).value(),
-        {ReduceOp::kSum});
+    const std::vector<Layout> layouts =
+        AllLayouts(TensorMeta::Parse(meta).value(),
+                   DeviceMesh::Parse(mesh).value(), {ReduceOp::kSum});
     std::vector<Plan> plans;
     for (int i = 0; i < 40; ++i) {
       plans.push_back(MakePlan(layouts[random() % layouts.size()],

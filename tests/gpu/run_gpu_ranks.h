@@ -23,12 +23,12 @@ absl::Status RunGpuRanks(
 }  // namespace tessera::testing
 
 // Skips the test where there are fewer GPUs, and says why.
-#define TESSERA_NEEDS_GPUS(wanted)                                       \
-  if (const auto gpus = ::tessera::testing::FindGpus();                  \
-      gpus.count < (wanted)) {                                           \
+#define TESSERA_NEEDS_GPUS(wanted)                                        \
+  if (const auto gpus = ::tessera::testing::FindGpus();                   \
+      gpus.count < (wanted)) {                                            \
     GTEST_SKIP() << "wants " << (wanted) << " GPUs, found " << gpus.count \
-                 << " " << gpus.reason;                                  \
-  }                                                                      \
+                 << " " << gpus.reason;                                   \
+  }                                                                       \
   static_assert(true)
 
 #endif  // TESSERA_TESTS_GPU_RUN_GPU_RANKS_H_

@@ -20,7 +20,8 @@ set(cxx_flags -Wall -Wextra -Wshadow
   # uninitialized data in use.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   $<$<BOOL:${TESSERA_WERROR}>:-Werror>)
-set(cuda_flags --fmad=false --expt-relaxed-constexpr
+# CMake 3.25 knows no language standard of nvcc 13.
+set(cuda_flags -std=c++20 --expt-relaxed-constexpr --fmad=false
   $<$<BOOL:${TESSERA_WERROR}>:--Werror=all-warnings>)
 target_compile_options(tessera_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"

@@ -32,13 +32,16 @@ Touched Writes(const T* begin, int64_t n) {
 
 // What is launched, and where. LIFETIME: borrows `touched` for the call.
 struct Grid {
-  template <int kCount>
-  Grid(cudaStream_t stream_in, const char* name_in,
-       const Touched (&touched_in)[kCount])
+  Grid(cudaStream_t stream_in, const char* name_in, const Touched* touched_in,
+       int num_touched_in)
       : stream(stream_in),
         name(name_in),
         touched(touched_in),
-        num_touched(kCount) {}
+        num_touched(num_touched_in) {}
+  template <int kCount>
+  Grid(cudaStream_t stream_in, const char* name_in,
+       const Touched (&touched_in)[kCount])
+      : Grid(stream_in, name_in, touched_in, kCount) {}
 
   cudaStream_t stream;
   const char* name;

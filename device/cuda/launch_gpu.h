@@ -109,9 +109,10 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) scratch[blockIdx.x] = sum;
 }
 
-static __global__ void __launch_bounds__(kSumBlocks)
+template <int kBlocks>
+__global__ void __launch_bounds__(kBlocks)
     AddPartialSumsKernel(const double* scratch, double* sum) {
-  const double all = SumOfBlock<kSumBlocks>(scratch[threadIdx.x]);
+  const double all = SumOfBlock<kBlocks>(scratch[threadIdx.x]);
   if (threadIdx.x == 0) *sum += all;
 }
 
@@ -120,7 +121,8 @@ cudaError_t AddSum(const Grid& grid, int64_t n, Body body, double* scratch,
                    double* sum) {
   PartialSumsKernel<<<kSumBlocks, kSumThreads, 0, grid.stream>>>(n, body,
                                                                  scratch);
-  AddPartialSumsKernel<<<1, kSumBlocks, 0, grid.stream>>>(scratch, sum);
+  AddPartialSumsKernel<kSumBlocks>
+      <<<1, kSumBlocks, 0, grid.stream>>>(scratch, sum);
   return cudaGetLastError();
 }
 

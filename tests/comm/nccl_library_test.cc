@@ -35,6 +35,9 @@ TEST(NcclLibraryTest, IsUnavailableWithoutAGpu) {
   if (CudaDeviceCount().ok()) GTEST_SKIP() << "there is a GPU";
   EXPECT_THAT(CudaDeviceCount(), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(CudaDevice::Create(0), StatusIs(absl::StatusCode::kUnavailable));
+  const auto memory = NcclAllocator::Create();
+  ASSERT_OK(memory);
+  EXPECT_EQ((*memory)->Allocate(1, nullptr), nullptr);
 }
 
 }  // namespace

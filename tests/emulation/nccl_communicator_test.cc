@@ -1,6 +1,8 @@
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +106,28 @@ TEST(NcclWorldTest, IsMadeFromAnotherBackendsRanks) {
     TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(rank.stream, 2.0f));
     TESSERA_RETURN_IF_ERROR(Sum(*comm, x));
     EXPECT_THAT(x.Read(), IsOkAndHolds(Each(6.0f)));
+    return absl::OkStatus();
+  }));
+}
+
+TEST(NcclWorldTest, IsMadeFromTheEnvironment) {
+  EXPECT_OK(RunEmulatedGpus(1, [](GpuRank& rank) -> absl::Status {
+    EXPECT_THAT(
+        NcclWorld::CreateFromEnvironment(rank.device),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("WORLD_SIZE")));
+    for (const auto& [name, value] :
+         {std::pair("RANK", "0"), std::pair("WORLD_SIZE", "1"),
+          std::pair("MASTER_ADDR", "localhost"),
+          std::pair("MASTER_PORT", "1")}) {
+      setenv(name, value, /*overwrite=*/1);
+    }
+    TESSERA_ASSIGN_OR_RETURN(NcclWorld world,
+                             NcclWorld::CreateFromEnvironment(rank.device));
+    EXPECT_EQ(world.num_ranks(), 1);
+    TESSERA_ASSIGN_OR_RETURN(const auto stream, rank.device.NewStream("s"));
+    TESSERA_ASSIGN_OR_RETURN(const auto comm, world.Join(*stream));
+    EXPECT_THAT(comm->HostAllGather("x"),
+                IsOkAndHolds(::testing::ElementsAre("x")));
     return absl::OkStatus();
   }));
 }

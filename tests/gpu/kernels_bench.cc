@@ -198,9 +198,8 @@ class KernelList {
   void AddNorms() {
     const TensorView x = Whole(0, DType::kF32);
     const TensorView number = operands_.Number(1);
-    Put("add squares f32", x.num_bytes(), [this, x, number] {
-      return kernels_.AddSquares(stream_, number, x);
-    });
+    Put("add squares f32", x.num_bytes(),
+        [this, x, number] { return kernels_.AddSquares(stream_, number, x); });
     Put("count non-finite f32", x.num_bytes(), [this, x, number] {
       return kernels_.CountNonFinite(stream_, number, x);
     });
@@ -244,11 +243,11 @@ absl::Status Run() {
   const auto to = operands.Flat(0, DType::kF32, kBytes / 4);
   const auto from = operands.Flat(1, DType::kF32, kBytes / 4);
   const auto handle = static_cast<cudaStream_t>(stream->native_handle());
-  const Kernel copy = {"cudaMemcpyAsync", 2 * kBytes, [=] {
-                         return ToStatus(
-                             cudaMemcpyAsync(to.data(), from.data(), kBytes,
-                                             cudaMemcpyDeviceToDevice, handle));
-                       }};
+  const Kernel copy = {
+      "cudaMemcpyAsync", 2 * kBytes, [=] {
+        return ToStatus(cudaMemcpyAsync(to.data(), from.data(), kBytes,
+                                        cudaMemcpyDeviceToDevice, handle));
+      }};
   absl::PrintF("%s, %d MiB, median of %d, ratio to a copy (goal %.2f)\n",
                device->properties().gpu, kBytes >> 20, kTurns, kGoal);
   Stopwatch stopwatch(*stream);

@@ -15,6 +15,27 @@ namespace {
 // Between two looks at what is not done yet.
 constexpr auto kNap = std::chrono::microseconds(20);
 
+// While it is in scope, this thread may ask after events although it captures a
+// stream.
+class AskingWhileCapturing {
+ public:
+  AskingWhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~AskingWhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AskingWhileCapturing(const AskingWhileCapturing&) = delete;
+  AskingWhileCapturing& operator=(const AskingWhileCapturing&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+bool IsCaptured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;  // NOLINT(google-runtime-int)
+  return cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr,
+                                  nullptr, nullptr) == cudaSuccess &&
+         status == cudaStreamCaptureStatusActive;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<NcclComm>> NcclComm::Create(const NcclId& id,
@@ -125,7 +146,9 @@ ncclResult_t NcclComm::AsyncError() {
   return asked == ncclSuccess ? state : asked;
 }
 
+// What is captured has no time yet: a graph may be launched at any.
 absl::Status NcclComm::BeginPending(cudaStream_t stream, const Moment& moment) {
+  if (IsCaptured(stream)) return absl::OkStatus();
   MutexLock lock(mutex_);
   if (comm_ == nullptr) return failure_;
   const absl::StatusOr<cudaEvent_t> event = IdleEvent();
@@ -151,6 +174,7 @@ absl::StatusOr<cudaEvent_t> NcclComm::IdleEvent() {
 
 absl::Status NcclComm::Check() {
   const CurrentDevice current(options_.ordinal);
+  const AskingWhileCapturing asking;
   MutexLock lock(mutex_);
   if (comm_ == nullptr) return failure_;
   const ncclResult_t result = AsyncError();

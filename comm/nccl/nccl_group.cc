@@ -29,7 +29,11 @@ class Exchanged {
   }
   Exchanged(Exchanged&&) = default;
   Exchanged& operator=(Exchanged&&) = delete;
-  ~Exchanged() { device_.ResetAfter(stream_); }
+  ~Exchanged() {
+    if (device_.empty()) return;          // moved from
+    stream_.Synchronize().IgnoreError();  // who wants to know has asked
+    device_.ResetAfter(stream_);
+  }
 
   char* host() { return static_cast<char*>(host_.data()); }
   // On the device.

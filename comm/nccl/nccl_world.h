@@ -60,7 +60,8 @@ class NcclAllocator : public CudaAllocator {
 //
 // NCCL reduces, in an order of its own and in the dtype of the views: bits are
 // not those of other backends, and may differ where sizes do. The op avg is a
-// sum that is scaled afterwards, in the wire dtype.
+// sum that is scaled afterwards, in the wire dtype. The ops min and max need
+// not propagate NaN.
 //
 //   collective      NCCL's, one group for each launch
 //   --------------  ---------------------------------------------
@@ -75,15 +76,26 @@ class NcclAllocator : public CudaAllocator {
 // What is not contiguous is packed and unpacked by kernels on the stream, in
 // memory of the device tagged "nccl staging".
 //
-// A communicator belongs to one stream, an ncclComm_t to a communicator. Groups
-// are made by their members alone: one of them makes an id and sends it to the
-// others through the group that theirs is made from.
+// A communicator belongs to one stream, an ncclComm_t to a communicator; they
+// are freed together, once the world and all of its communicators are gone.
+// NCCL may let a rank wait there for those of its host. Groups are made by
+// their members alone: one of them makes an id and sends it to the others
+// through the ncclComm_t of the group that theirs is made from. HostAllGather
+// goes there, too. So both have their place among the collectives of the group,
+// the same on all ranks, and wait for those before.
+//
+// NCCL runs collectives of several communicators one after the other, as they
+// were enqueued: ranks that share two groups enqueue what they share in the
+// same order.
 //
 // ERRORS: those of Communicator, but for these. Ranks that disagree are not
 // told of it, but time out. A rank that stays away past the timeout, or an
 // error that NCCL reports, aborts the communicator: the stream fails with
 // DeadlineExceeded, or Internal with NCCL's own text, once the host waits for
-// it, issues a collective on it, or calls Check.
+// it or for a stream that waits for it, issues a collective on it, or calls
+// Check. Abort is this rank's only: the others learn of it as of a rank that
+// stays away, or sooner where NCCL tells them. What a graph has captured has no
+// timeout.
 //
 // Thread-safe; a handle, whose copies mean the same world. LIFETIME: the device
 // outlives it; it may be destroyed before its communicators.
@@ -120,8 +132,10 @@ class NcclWorld {
 
   // From the environment variables RANK and WORLD_SIZE, with rank 0 at
   // MASTER_ADDR, where it listens on the TCP port MASTER_PORT until all others
-  // have come. ERRORS: also InvalidArgument for a variable that is not set or
-  // malformed, naming it.
+  // have come, or the timeout passes: the launcher must not use that port.
+  // ERRORS: also InvalidArgument for a variable that is not set or malformed,
+  // naming it, or ranks that differ in WORLD_SIZE; Unavailable where rank 0
+  // cannot listen there.
   static absl::StatusOr<NcclWorld> CreateFromEnvironment(CudaDevice& device) {
     return CreateFromEnvironment(device, Options{});
   }
@@ -129,7 +143,8 @@ class NcclWorld {
       CudaDevice& device, const Options& options);
 
   // Of the caller's ncclComm_t, which is used for this world's first stream and
-  // outlives it. It must be on `device`.
+  // outlives it. Where that fails it is revoked (ncclCommRevoke), and still the
+  // caller's to free. ERRORS: InvalidArgument where it is not on `device`.
   static absl::StatusOr<NcclWorld> Borrow(CudaDevice& device, void* nccl_comm) {
     return Borrow(device, nccl_comm, Options{});
   }

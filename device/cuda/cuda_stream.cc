@@ -45,7 +45,7 @@ bool HasPassed(cudaEvent_t event) {
 
 // What a stream shares with its events, which may outlive it. Events are
 // numbered as they are recorded. Thread-safe.
-class CudaStream::Progress {
+class CudaStream::Progress : public std::enable_shared_from_this<Progress> {
  public:
   Progress(int ordinal, absl::string_view name, cudaStream_t stream)
       : ordinal_(ordinal), name_(name), stream_(stream) {}
@@ -105,8 +105,17 @@ class CudaStream::Progress {
     std::erase_if(monitors_, [](const auto& old) { return old.expired(); });
     monitors_.push_back(std::move(monitor));
   }
+  // The stream waits for this event of `other`: what fails in front of that
+  // fails here, too, however late that is known.
+  void Follow(const std::shared_ptr<Progress>& other, int64_t number);
 
  private:
+  struct Followed {
+    std::weak_ptr<Progress> progress;
+    int64_t number;  // the last event that is waited for
+  };
+  using Several = std::vector<std::shared_ptr<Progress>>;
+
   void FailFrom(int64_t number, const absl::Status& error)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (error.ok() || !error_.ok()) return;
@@ -133,6 +142,12 @@ class CudaStream::Progress {
   absl::Status AwaitPassing(int64_t events, Look look, Settle settle);
   // Asks those that still exist.
   void AskMonitors();
+  // This, and what it follows, directly or not.
+  Several WithFollowed();
+  // Hands errors on among them.
+  static void HandOn(const Several& all);
+  // True if it has failed by that.
+  bool TakeOver();
 
   const int ordinal_;
   const std::string name_;  // the stream's
@@ -140,6 +155,7 @@ class CudaStream::Progress {
   cudaStream_t stream_ ABSL_GUARDED_BY(mutex_);
   std::vector<cudaEvent_t> idle_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamMonitor>> monitors_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Followed> followed_ ABSL_GUARDED_BY(mutex_);
   int64_t recorded_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t passed_ ABSL_GUARDED_BY(mutex_) = 0;  // events known to have
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
@@ -171,14 +187,16 @@ template <typename Look, typename Settle>
 absl::Status CudaStream::Progress::AwaitPassing(int64_t events, Look look,
                                                 Settle settle) {
   const auto began = Clock::now();
+  const Several all = WithFollowed();
   cudaError_t error = look();
   for (; error == cudaErrorNotReady; error = look()) {
-    AskMonitors();
+    for (const auto& progress : all) progress->AskMonitors();
     if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
   }
   const cudaError_t settled = settle();
   if (error == cudaSuccess) error = settled;
   FailPending(CudaStatus(error, "what was enqueued to be done"));
+  HandOn(all);
   MutexLock lock(mutex_);
   if (first_failed_ < events) return error_;
   passed_ = std::max(passed_, events);
@@ -220,6 +238,59 @@ void CudaStream::Progress::AskMonitors() {
   }
 }
 
+void CudaStream::Progress::Follow(const std::shared_ptr<Progress>& other,
+                                  int64_t number) {
+  if (other.get() == this) return;
+  MutexLock lock(mutex_);
+  std::erase_if(followed_,
+                [](const Followed& old) { return old.progress.expired(); });
+  for (Followed& followed : followed_) {
+    if (followed.progress.lock() != other) continue;
+    followed.number = std::max(followed.number, number);
+    return;
+  }
+  followed_.push_back({other, number});
+}
+
+CudaStream::Progress::Several CudaStream::Progress::WithFollowed() {
+  Several all = {shared_from_this()};
+  for (size_t i = 0; i < all.size(); ++i) {
+    MutexLock lock(all[i]->mutex_);
+    for (const Followed& followed : all[i]->followed_) {
+      std::shared_ptr<Progress> progress = followed.progress.lock();
+      if (progress == nullptr ||
+          std::find(all.begin(), all.end(), progress) != all.end()) {
+        continue;
+      }
+      all.push_back(std::move(progress));
+    }
+  }
+  return all;
+}
+
+void CudaStream::Progress::HandOn(const Several& all) {
+  bool has_failed = true;
+  while (has_failed) {
+    has_failed = false;
+    for (const auto& progress : all) has_failed |= progress->TakeOver();
+  }
+}
+
+bool CudaStream::Progress::TakeOver() {
+  std::vector<Followed> all;
+  {
+    MutexLock lock(mutex_);
+    if (!error_.ok()) return false;
+    all = followed_;
+  }
+  for (const Followed& followed : all) {
+    const auto progress = followed.progress.lock();
+    if (progress == nullptr) continue;
+    FailPending(progress->ErrorAt(followed.number));
+  }
+  return !status().ok();
+}
+
 // The state of one event.
 class CudaStream::Point final : public Event::State {
  public:
@@ -243,6 +314,9 @@ class CudaStream::Point final : public Event::State {
   bool is_captured() const { return recorded_.capture != 0; }
   const std::string& stream() const { return progress_->name(); }
   absl::Status error() const { return progress_->ErrorAt(recorded_.number); }
+  void LetFollow(Progress& follower) const {
+    follower.Follow(progress_, recorded_.number);
+  }
 
  private:
   const std::shared_ptr<Progress> progress_;
@@ -333,6 +407,7 @@ absl::Status CudaStream::Wait(const Event& event) {
                           "cudaStreamWaitEvent"));
   }
   Fail(point->error());
+  point->LetFollow(*progress_);
   return status();
 }
 

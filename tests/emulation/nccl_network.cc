@@ -216,6 +216,14 @@ void NcclNetwork::EndProgram(int gpu) {
   }
 }
 
+int64_t NcclNetwork::num_registered(int gpu) const {
+  size_t count = 0;
+  for (const ncclComm& comm : comms_) {
+    if (comm.gpu == gpu) count += comm.registered.size();
+  }
+  return static_cast<int64_t>(count);
+}
+
 // An ncclComm_t's life.
 
 ncclUniqueId NcclNetwork::NewId() {
@@ -467,9 +475,9 @@ ncclResult_t NcclNetwork::Enqueue(const std::shared_ptr<NcclLaunch>& launch) {
 // Operations.
 
 bool NcclNetwork::HasArrived(const NcclLaunch& launch) const {
+  if (launch.is_cancelled) return false;
   if (launch.is_done) return true;
-  return !launch.is_cancelled &&
-         order_.at(launch.comm->gpu).front().get() == &launch &&
+  return order_.at(launch.comm->gpu).front().get() == &launch &&
          machine_.scheduler().done(launch.stream->queue) == launch.position;
 }
 

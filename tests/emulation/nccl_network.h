@@ -125,6 +125,8 @@ class NcclNetwork {
   void set_tells_of_aborts(bool tells) { tells_of_aborts_ = tells; }
   // NCCL finds this error on every ncclComm_t that the GPU has.
   void FailFromOutside(int gpu, ncclResult_t error);
+  // Blocks of memory that the GPU's ncclComm_ts have registered.
+  int64_t num_registered(int gpu) const;
   // The program of a rank has ended, on this thread: all should be gone.
   void EndProgram(int gpu);
 

@@ -15,11 +15,14 @@ std::vector<ConformanceWorld> Worlds() {
   if (ranks == 0) return {};
   return {{.name = absl::StrCat(ranks),
            .ranks = ranks,
-           .run = [ranks](ConformanceProgram program) {
-             return RunGpuRanks(ranks, [&](ScheduledRank& rank) {
-               return RunConformance(program, rank);
-             });
-           }}};
+           .run =
+               [ranks](ConformanceProgram program) {
+                 return RunGpuRanks(ranks, [&](ScheduledRank& rank) {
+                   return RunConformance(program, rank);
+                 });
+               },
+           .averaging = Averaging::kAfterwards,
+           .compares_calls = false}};
 }
 
 TEST(GpuConformanceTest, HasGpus) { TESSERA_NEEDS_GPUS(1); }

@@ -45,6 +45,7 @@ function(tessera_install_package)
   install(
     FILES "${PROJECT_BINARY_DIR}/TesseraConfig.cmake"
           "${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake"
+          "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
     DESTINATION "${TESSERA_PACKAGE_DIR}")
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -12,7 +12,7 @@ endforeach()
 
 add_library(tessera_flags INTERFACE)
 target_compile_features(tessera_flags INTERFACE cxx_std_20)
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wshadow
+set(cxx_flags -Wall -Wextra -Wshadow
   # The gradient arithmetic is defined as two roundings, product and sum.
   -ffp-contract=off
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
@@ -20,6 +20,12 @@ target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wshadow
   # uninitialized data in use.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   $<$<BOOL:${TESSERA_WERROR}>:-Werror>)
+# CMake 3.25 knows no language standard of nvcc 13.
+set(cuda_flags -std=c++20 --expt-relaxed-constexpr --fmad=false
+  $<$<BOOL:${TESSERA_WERROR}>:--Werror=all-warnings>)
+target_compile_options(tessera_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

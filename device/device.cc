@@ -1,5 +1,7 @@
 #include "tessera/device/device.h"
 
+#include <new>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -33,5 +35,24 @@ absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag,
   }
   return Buffer(this, data, bytes, tag);
 }
+
+absl::StatusOr<HostMemory> Device::AllocateHost(int64_t bytes) {
+  if (bytes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device: want at least 1 byte of host memory, found ", bytes));
+  }
+  void* const data = DoAllocateHost(bytes);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device: no host memory for ", bytes, " bytes for ", name()));
+  }
+  return HostMemory(this, data, bytes);
+}
+
+void* Device::DoAllocateHost(int64_t bytes) {
+  return ::operator new(bytes, std::nothrow);
+}
+
+void Device::DoFreeHost(void* data, int64_t) { ::operator delete(data); }
 
 }  // namespace tessera

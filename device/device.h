@@ -35,6 +35,11 @@ class Device {
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view tag,
                                   Stream* first_use = nullptr);
 
+  // `bytes` of uninitialised memory of the host, at least one, for copies to
+  // and from the device. ERRORS: ResourceExhausted; InvalidArgument below one
+  // byte.
+  absl::StatusOr<HostMemory> AllocateHost(int64_t bytes);
+
   // A stream of this device. Names appear in errors and traces.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(
       absl::string_view name) = 0;
@@ -61,6 +66,7 @@ class Device {
 
  private:
   friend class Buffer;
+  friend class HostMemory;
 
   // Null where there is no memory; `first_use` is null where nothing is said.
   // REQUIRES: bytes > 0.
@@ -69,6 +75,10 @@ class Device {
   // Frees at once, or in the order of `after` where it is not null.
   virtual void DoFree(void* data, int64_t bytes, absl::string_view tag,
                       Stream* after) = 0;
+
+  // Null where there is no memory. REQUIRES: bytes > 0.
+  virtual void* DoAllocateHost(int64_t bytes);
+  virtual void DoFreeHost(void* data, int64_t bytes);
 
   const int64_t memory_limit_bytes_;
   MemoryAccountant accountant_;

@@ -10,13 +10,16 @@ absl::StatusOr<HostScalar> HostScalar::Create(Stream& stream,
                                               absl::string_view tag) {
   TESSERA_ASSIGN_OR_RETURN(
       Buffer memory, stream.device().Allocate(sizeof(double), tag, &stream));
-  HostScalar scalar(stream, std::move(memory));
+  TESSERA_ASSIGN_OR_RETURN(HostMemory host,
+                           stream.device().AllocateHost(sizeof(double)));
+  HostScalar scalar(stream, std::move(memory), std::move(host));
+  *scalar.host() = 0.0;
   TESSERA_RETURN_IF_ERROR(scalar.Zero());
   return scalar;
 }
 
 HostScalar::~HostScalar() {
-  if (host_ == nullptr) return;
+  if (memory_.empty()) return;
   if (requested_.has_value()) requested_->Synchronize().IgnoreError();
   memory_.ResetAfter(*stream_);
 }
@@ -27,7 +30,7 @@ absl::Status HostScalar::Zero() {
 
 absl::Status HostScalar::Request() {
   TESSERA_RETURN_IF_ERROR(
-      stream_->device().kernels().CopyToHost(*stream_, host_.get(), view()));
+      stream_->device().kernels().CopyToHost(*stream_, host(), view()));
   requested_ = stream_->Record();
   return absl::OkStatus();
 }
@@ -38,7 +41,7 @@ absl::StatusOr<double> HostScalar::Value() const {
         "host_scalar: the value was not requested");
   }
   TESSERA_RETURN_IF_ERROR(requested_->Synchronize());
-  return *host_;
+  return *host();
 }
 
 }  // namespace tessera

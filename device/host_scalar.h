@@ -1,8 +1,8 @@
 #ifndef TESSERA_DEVICE_HOST_SCALAR_H_
 #define TESSERA_DEVICE_HOST_SCALAR_H_
 
-#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,14 +54,14 @@ class HostScalar {
   absl::StatusOr<double> Value() const;
 
  private:
-  HostScalar(Stream& stream, Buffer memory)
-      : stream_(&stream),
-        memory_(std::move(memory)),
-        host_(std::make_unique<double>(0.0)) {}
+  HostScalar(Stream& stream, Buffer memory, HostMemory host)
+      : stream_(&stream), memory_(std::move(memory)), host_(std::move(host)) {}
+
+  double* host() const { return static_cast<double*>(host_.data()); }
 
   Stream* stream_;
   Buffer memory_;
-  std::unique_ptr<double> host_;    // where the copy goes; null once moved from
+  HostMemory host_;                 // where the copy goes; empty if moved from
   std::optional<Event> requested_;  // the copy is there
 };
 

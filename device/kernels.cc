@@ -40,11 +40,6 @@ bool Fits(DType dtype, double value) {
   return whole >= -bound && whole < bound;
 }
 
-bool CanCast(DType dst, DType src) {
-  if (IsFloating(dst)) return true;
-  return !IsFloating(src) && SizeOf(dst) >= SizeOf(src);
-}
-
 bool IsWide(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64;
 }

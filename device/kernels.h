@@ -63,10 +63,9 @@ class Kernels {
 
   // Both read f32 or f64 and add to `sum` (`count`), one f64.
   //
-  // sum += x[0]^2 + x[1]^2 + ..., in f64: element i is squared and added to
-  // partial sum i % 16, in ascending order, products and sums rounded
-  // separately; then partial sums k and k + 8 are added, k and k + 4, k and
-  // k + 2, the last two. So the bits do not depend on vectors or threads.
+  // sum += x[0]^2 + x[1]^2 + ..., in f64, products and sums rounded separately.
+  // Each kind of device adds in an order of its own that depends on the number
+  // of elements alone: bits do not depend on alignment, vectors or threads.
   absl::Status AddSquares(Stream& stream, const TensorView& sum,
                           const TensorView& x);
   // count += how many of x are infinite or NaN.

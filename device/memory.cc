@@ -79,4 +79,20 @@ void Buffer::Release(Stream* after) {
   tag_.clear();
 }
 
+HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  device_ = std::exchange(other.device_, nullptr);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+void HostMemory::Release() {
+  if (device_ != nullptr) device_->DoFreeHost(data_, bytes_);
+  device_ = nullptr;
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
 }  // namespace tessera

@@ -90,6 +90,32 @@ class Buffer {
   std::string tag_;
 };
 
+// Owns memory of the host that a device copies to and from without another copy
+// between: pinned, where there is a GPU. Not counted in accounts. Move-only;
+// empty when default-made or moved from. LIFETIME: the device outlives it.
+class HostMemory {
+ public:
+  HostMemory() = default;
+  HostMemory(HostMemory&& other) noexcept { *this = std::move(other); }
+  HostMemory& operator=(HostMemory&& other) noexcept;
+  // Frees at once: whatever still uses the memory must be done.
+  ~HostMemory() { Release(); }
+
+  // Aligned to 16 bytes; null in an empty one.
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Device;
+  HostMemory(Device* device, void* data, int64_t bytes)
+      : device_(device), data_(data), bytes_(bytes) {}
+  void Release();
+
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
 }  // namespace tessera
 
 #endif  // TESSERA_DEVICE_MEMORY_H_

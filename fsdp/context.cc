@@ -367,6 +367,18 @@ absl::Status Context::Synchronize() {
   return status();
 }
 
+absl::Status Context::JoinStreams() {
+  const std::vector<Stream*> streams = runtime_->Streams();
+  Stream& compute = runtime_->compute;
+  for (Stream* stream : streams) {
+    if (stream != &compute) compute.Wait(stream->Record()).IgnoreError();
+  }
+  for (Stream* stream : streams) {
+    if (stream != &compute) stream->Wait(compute.Record()).IgnoreError();
+  }
+  return status();
+}
+
 absl::Span<const std::unique_ptr<Unit>> Context::units() const {
   return runtime_->units;
 }

@@ -176,6 +176,11 @@ class Context {
   absl::Status status() const;
   // Blocks until all streams are idle. Returns the first error.
   absl::Status Synchronize();
+  // What the compute stream and the context's own are given from now on, any of
+  // them, comes after all that any of them was given so far; the host does not
+  // wait. Before and after a step that is captured in a CUDA graph, and around
+  // its replays: those streams are then captured with the compute stream.
+  absl::Status JoinStreams();
 
   absl::Span<const std::unique_ptr<Unit>> units() const;
   Stream& compute() const;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tessera/device/cpu/elementwise.h"
-#include "tessera/device/cpu/loops.h"
 #include "tessera/device/cpu/row_kernels.h"
+#include "tessera/device/loops.h"
 
 namespace tessera {
 namespace {

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
 
 #include "absl/container/fixed_array.h"
-#include "tessera/device/cpu/loops.h"
 #include "tessera/device/cpu/row_kernels.h"
+#include "tessera/device/loops.h"
+#include "tessera/device/round_to_half.h"
 
 namespace tessera {
 namespace {
@@ -29,35 +28,6 @@ inline constexpr bool kIsHalf =
 template <typename T>
 using Wide = std::conditional_t<kIsHalf<T>, float, T>;
 
-template <typename To, typename From>
-inline constexpr bool kCanCast = IsFloating(DTypeOf<To>) ||
-                                 (!IsFloating(DTypeOf<From>) &&
-                                  sizeof(To) >= sizeof(From));
-
-// Of the two floats around `value` the one with an odd last bit, or `value`
-// where it is a float. Rounding that to a half gives what rounding `value`
-// itself does; going through the nearest float would round twice.
-float RoundToOdd(double value) {
-  const float nearest = static_cast<float>(value);
-  const auto bits = std::bit_cast<uint32_t>(nearest);
-  if (static_cast<double>(nearest) == value || std::isnan(value) ||
-      (bits & 1) != 0) {
-    return nearest;
-  }
-  const bool above = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
-  return std::bit_cast<float>(above ? bits - 1 : bits + 1);
-}
-
-// A double that rounds to a half as `value` does.
-double DoubleForHalf(int64_t value) {
-  constexpr int64_t kExact = int64_t{1} << 53;
-  if (value >= -kExact && value <= kExact) return static_cast<double>(value);
-  // Halves, and the middles between them, are multiples of 2^16 up here: of
-  // the low bits only matters whether there are any.
-  const int64_t low = value & 0xffff;
-  return static_cast<double>(value - low + (low != 0 ? 0x8000 : 0));
-}
-
 // `value` as a To, rounded once.
 template <typename To, typename From>
 To Convert(From value) {
@@ -65,14 +35,10 @@ To Convert(From value) {
     return value;
   } else if constexpr (kIsHalf<From>) {
     return Convert<To>(static_cast<float>(value));
-  } else if constexpr (!kIsHalf<To>) {
-    return static_cast<To>(value);
-  } else if constexpr (std::is_same_v<From, float>) {
-    return To(value);
-  } else if constexpr (std::is_same_v<From, int64_t>) {
-    return To(RoundToOdd(DoubleForHalf(value)));
+  } else if constexpr (kIsHalf<To>) {
+    return To(internal::FloatForHalf(value));
   } else {
-    return To(RoundToOdd(value));
+    return static_cast<To>(value);
   }
 }
 
@@ -156,7 +122,7 @@ void CastElements(const TensorView& dst, const TensorView& src) {
   }
   VisitDType(dst.dtype(), [&]<typename To>() {
     VisitDType(src.dtype(), [&]<typename From>() {
-      if constexpr (kCanCast<To, From>) {
+      if constexpr (CanCast(DTypeOf<To>, DTypeOf<From>)) {
         To* const out = dst.as<To>();
         const From* const in = src.as<From>();
         for (int64_t i = 0; i < n; ++i) out[i] = Convert<To>(in[i]);

@@ -11,7 +11,9 @@ namespace tessera::internal {
 // widest vectors that this processor has. They do not depend on alignment or
 // processor. Thread-safe.
 
-// As Kernels::AddSquares: what is added.
+// As Kernels::AddSquares: what is added. Element i is squared and added to
+// partial sum i % 16, in ascending order; then partial sums k and k + 8 are
+// added, k and k + 4, k and k + 2, the last two.
 double SumOfSquares(DType dtype, const void* x, int64_t n);
 // As Kernels::ClipToNorm; 1 where nothing is scaled.
 double ClipFactor(double squares, double max_norm);

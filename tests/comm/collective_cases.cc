@@ -118,6 +118,21 @@ T CombineValues(ReduceOp op, const std::vector<T>& values) {
   return static_cast<T>(result);
 }
 
+// The elements of `packed`, multiplied in f64 and rounded to f32 in between.
+std::string Scaled(std::string packed, DType dtype, double factor) {
+  VisitDType(dtype, [&]<typename T>() {
+    using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    for (size_t at = 0; at < packed.size(); at += sizeof(T)) {
+      T value;
+      std::memcpy(&value, packed.data() + at, sizeof(T));
+      value =
+          static_cast<T>(static_cast<Wide>(static_cast<Wide>(value) * factor));
+      std::memcpy(packed.data() + at, &value, sizeof(T));
+    }
+  });
+  return packed;
+}
+
 }  // namespace
 
 std::string Pack(const TensorView& view) {
@@ -192,8 +207,9 @@ std::string CollectiveCase::ToString() const {
                       ", root ", root, ", place ", static_cast<int>(place));
 }
 
-CollectiveRun::CollectiveRun(const CollectiveCase& c, uint64_t seed)
-    : case_(c), ranks_(c.ranks) {
+CollectiveRun::CollectiveRun(const CollectiveCase& c, uint64_t seed,
+                             Averaging averaging)
+    : case_(c), averaging_(averaging), ranks_(c.ranks) {
   const TensorMeta whole = Meta(c.dtype, c.extents);
   for (int r = 0; r < c.ranks; ++r) {
     RankMemory& memory = ranks_[r];
@@ -245,6 +261,13 @@ void CollectiveRun::LayOut(RankMemory& memory, const TensorMeta& send,
   }
 }
 
+TensorView CollectiveRun::Memory(int rank) {
+  std::vector<char>& bytes = ranks_[rank].bytes;
+  return TensorView::Flat(
+      bytes.data(), DType::kI32,
+      static_cast<int64_t>(bytes.size()) / SizeOf(DType::kI32));
+}
+
 Collective CollectiveRun::Call(int rank) const {
   const CollectiveCase& c = case_;
   Collective call;
@@ -264,26 +287,11 @@ Collective CollectiveRun::Call(int rank) const {
   return call;
 }
 
-absl::Status CollectiveRun::Issue(Communicator& communicator) const {
-  const Collective c = Call(communicator.rank());
-  switch (c.kind) {
-    case CollectiveKind::kAllReduce:
-      return communicator.AllReduce(c.op, c.send, c.recv);
-    case CollectiveKind::kReduceScatter:
-      return communicator.ReduceScatter(c.op, c.send, c.recv, c.send_dim,
-                                        c.send_split);
-    case CollectiveKind::kAllGather:
-      return communicator.AllGather(c.send, c.recv, c.recv_dim, c.recv_split);
-    case CollectiveKind::kAllToAll:
-      return communicator.AllToAll(c.send, c.send_dim, c.send_split, c.recv,
-                                   c.recv_dim, c.recv_split);
-    case CollectiveKind::kBroadcast:
-      return communicator.Broadcast(c.recv, c.root);
-    case CollectiveKind::kSendRecv:
-    case CollectiveKind::kBarrier:
-      break;
-  }
-  return absl::UnimplementedError("not a case");
+Collective CollectiveRun::Call(int rank, char* memory) const {
+  Collective call = Call(rank);
+  call.send = Moved(call.send, ranks_[rank].bytes.data(), memory);
+  call.recv = Moved(call.recv, ranks_[rank].bytes.data(), memory);
+  return call;
 }
 
 std::string CollectiveRun::WholeResult() const {
@@ -293,6 +301,10 @@ std::string CollectiveRun::WholeResult() const {
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
+      if (c.op == ReduceOp::kAvg && averaging_ == Averaging::kAfterwards) {
+        return Scaled(Combine(ReduceOp::kSum, c.dtype, sent), c.dtype,
+                      1.0 / c.ranks);
+      }
       return Combine(c.op, c.dtype, sent);
     case CollectiveKind::kBroadcast:
       return sent[c.root];

@@ -41,17 +41,23 @@ struct CollectiveCase {
   std::string ToString() const;
 };
 
+// How a backend averages: divides the sum before it rounds it to the dtype, or
+// scales the sum, which is of the dtype, by a factor.
+enum class Averaging { kInOne, kAfterwards };
+
 // A CollectiveCase with memory: different data on every rank, poison in recv
 // and in all gaps.
 class CollectiveRun {
  public:
-  CollectiveRun(const CollectiveCase& c, uint64_t seed);
+  CollectiveRun(const CollectiveCase& c, uint64_t seed,
+                Averaging averaging = Averaging::kInOne);
 
-  // The call of one rank.
+  // The memory of one rank, as numbers.
+  TensorView Memory(int rank);
+
+  // The call of one rank, on its memory, or on a copy of that, at `memory`.
   Collective Call(int rank) const;
-
-  // Issues it on a communicator of the case's ranks.
-  absl::Status Issue(Communicator& communicator) const;
+  Collective Call(int rank, char* memory) const;
 
   // What is wrong with the memory of `rank` after the call, or "". Every byte
   // that is not an element of recv must be what it was.
@@ -73,6 +79,7 @@ class CollectiveRun {
   std::string Expected(int rank) const;
 
   CollectiveCase case_;
+  Averaging averaging_;
   std::vector<RankMemory> ranks_;
   std::string whole_result_;
 };

@@ -14,6 +14,7 @@
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/run_scheduled_ranks.h"
 #include "tests/fsdp/toy_training.h"
+#include "tests/scheduled_runner.h"
 #include "tests/status_matchers.h"
 
 namespace tessera::testing {
@@ -47,8 +48,9 @@ class ScheduledTraining {
   // Trains under a scheduler. The host waits for streams at the end only, so
   // that it puts nothing in order.
   absl::Status Run(const ScheduledRunOptions& options,
-                   ScheduledReport* report = nullptr) const {
-    return RunScheduledRanks(
+                   ScheduledReport* report = nullptr,
+                   const ScheduledRunner& run = RunScheduledRanks) const {
+    return run(
         DeviceMesh::Parse(run_.mesh)->size(),
         [this](ScheduledRank& rank) { return Train(rank); }, options, report);
   }

@@ -2,6 +2,7 @@
 #define TESSERA_TESTS_FSDP_TOY_RUN_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,6 +67,10 @@ struct ToyRun {
   ToyOptimizer optimizer = ToyOptimizer::kSgd;
   bool integer_gradients = false;  // small integers, independent of weights
   CpuStreams streams = CpuStreams::kInline;
+  // Enqueues what the trainer computes, on the host: it reads and writes memory
+  // of the device. Null: Stream::Launch, for devices that let it.
+  std::function<absl::Status(Stream&, const LaunchDescriptor&, LaunchBody)>
+      launch = nullptr;
   std::vector<ToyUnit> units;
 
   std::string ToString() const;

@@ -89,7 +89,7 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
           absl::StrCat("weight is ", weight.meta().ToString()));
     }
     const MemoryRange reads[] = {weight};
-    TESSERA_RETURN_IF_ERROR(stream_.Launch(
+    TESSERA_RETURN_IF_ERROR(Launch(
         {.name = "check weights", .reads = reads},
         [u, p, weight, indices = IndicesOf(layout, rank_),
          &expected]() -> absl::Status {
@@ -111,13 +111,19 @@ absl::Status ToyRank::OpenForward(int u, const ToyValues& expected) {
   return absl::OkStatus();
 }
 
+absl::Status ToyRank::Launch(const LaunchDescriptor& descriptor,
+                             LaunchBody body) {
+  return run_.launch == nullptr
+             ? stream_.Launch(descriptor, std::move(body))
+             : run_.launch(stream_, descriptor, std::move(body));
+}
+
 absl::Status ToyRank::UseWeights(int u) {
   for (ParameterId p = 0; p < units_[u]->num_parameters(); ++p) {
     TESSERA_ASSIGN_OR_RETURN(const TensorView weight, units_[u]->weight(p));
     const MemoryRange reads[] = {weight};
-    TESSERA_RETURN_IF_ERROR(
-        stream_.Launch({.name = "use weights", .reads = reads},
-                       [] { return absl::OkStatus(); }));
+    TESSERA_RETURN_IF_ERROR(Launch({.name = "use weights", .reads = reads},
+                                   [] { return absl::OkStatus(); }));
   }
   return absl::OkStatus();
 }
@@ -155,7 +161,7 @@ absl::Status ToyRank::WriteGradients(int u, int step, int microbatch) {
                              units_[u]->grad(p, GradientWrite::kOverwrite));
     const MemoryRange reads[] = {weight};
     const MemoryRange writes[] = {gradient};
-    TESSERA_RETURN_IF_ERROR(stream_.Launch(
+    TESSERA_RETURN_IF_ERROR(Launch(
         {.name = "toy backward", .reads = reads, .writes = writes},
         [this, place, u, p, step, microbatch, weight, gradient,
          scale = context_->loss_scale(),
@@ -198,9 +204,13 @@ absl::Status ToyRank::Backward(int step, int microbatch,
 absl::Status ToyRank::CheckPiece(const ShardedTensor& tensor,
                                  const std::vector<double>& expected,
                                  absl::string_view what) {
-  TESSERA_RETURN_IF_ERROR(context_->Synchronize());
   const std::vector<int64_t> indices = IndicesOf(tensor.layout(), rank_);
-  const TensorView piece = tensor.local().Flattened();
+  const TensorView local = tensor.local();
+  Values values(local.dtype(), local.num_elements());
+  const TensorView piece = values.view();
+  TESSERA_RETURN_IF_ERROR(
+      stream_.device().kernels().CopyToHost(stream_, piece.data(), local));
+  TESSERA_RETURN_IF_ERROR(context_->Synchronize());
   for (int64_t i = 0; i < piece.num_elements(); ++i) {
     const double want = expected[indices[i]];
     if (SameBits(ReadWide(piece, i), want)) continue;

@@ -63,6 +63,7 @@ class ToyRank {
                             std::optional<bool> is_last);
   absl::Status OpenForward(int u, const ToyValues& expected);
   absl::Status WriteGradients(int u, int step, int microbatch);
+  absl::Status Launch(const LaunchDescriptor& descriptor, LaunchBody body);
   absl::Status CheckPiece(const ShardedTensor& tensor,
                           const std::vector<double>& expected,
                           absl::string_view what);

@@ -22,7 +22,7 @@ namespace {
 // Bytes that no value of the reference is made of.
 constexpr unsigned char kPoison = 0x7f;
 
-// Host memory for one piece.
+// One piece on the host.
 class Piece {
  public:
   explicit Piece(const TensorMeta& meta)
@@ -61,6 +61,17 @@ class Piece {
   std::vector<unsigned char> bytes_;
 };
 
+// A piece on a device, as it was on the host.
+absl::StatusOr<Buffer> CopyToDevice(Piece& piece, Stream& stream) {
+  const TensorView view = piece.view();
+  TESSERA_ASSIGN_OR_RETURN(
+      Buffer buffer,
+      stream.device().Allocate(view.num_bytes(), "piece", &stream));
+  TESSERA_RETURN_IF_ERROR(stream.device().kernels().CopyFromHost(
+      stream, TensorView(buffer.data(), view.meta()), view.data()));
+  return buffer;
+}
+
 // Each plan on the next of `streams`. `Rank` is a LocalRank or the like.
 template <typename Rank>
 absl::Status RunRank(absl::Span<const Plan> plans,
@@ -71,19 +82,28 @@ absl::Status RunRank(absl::Span<const Plan> plans,
   for (size_t i = 0; i < plans.size(); ++i) {
     const Layout& from = plans[i].source();
     const Layout& to = plans[i].target();
+    Stream& stream = *streams[i % streams.size()];
     RankOutcome& outcome = outcomes[i][self.rank];
     Piece& source = pieces.emplace_back(from.LocalMeta(self.rank));
     Piece& target = pieces.emplace_back(to.LocalMeta(self.rank));
     if (from.mesh().Contains(self.rank)) {
       source.Set(LocalValues(from, self.rank));
     }
+    TESSERA_ASSIGN_OR_RETURN(Buffer in, CopyToDevice(source, stream));
+    TESSERA_ASSIGN_OR_RETURN(Buffer out, CopyToDevice(target, stream));
+    const TensorView result(out.data(), target.view().meta());
     self.device.ResetMemoryPeaks();
     self.comms.log().Clear();
-    TESSERA_RETURN_IF_ERROR(Execute(plans[i], source.view(), target.view(),
-                                    self.comms, *streams[i % streams.size()]));
+    TESSERA_RETURN_IF_ERROR(Execute(plans[i],
+                                    TensorView(in.data(), source.view().meta()),
+                                    result, self.comms, stream));
     outcome.workspace_peak =
         self.device.memory().by_tag["workspace"].peak_bytes;
     outcome.collectives = self.comms.log().recent();
+    TESSERA_RETURN_IF_ERROR(
+        self.device.kernels().CopyToHost(stream, target.view().data(), result));
+    in.ResetAfter(stream);
+    out.ResetAfter(stream);
   }
   for (Stream* stream : streams) {
     TESSERA_RETURN_IF_ERROR(stream->Synchronize());
@@ -266,9 +286,10 @@ std::string FindFaultIn(absl::Span<const Plan> plans,
 
 absl::StatusOr<Outcomes> RunScheduledPlans(int num_ranks,
                                            absl::Span<const Plan> plans,
-                                           uint64_t seed) {
+                                           uint64_t seed,
+                                           const ScheduledRunner& run) {
   Outcomes outcomes(plans.size(), std::vector<RankOutcome>(num_ranks));
-  TESSERA_RETURN_IF_ERROR(RunScheduledRanks(
+  TESSERA_RETURN_IF_ERROR(run(
       num_ranks,
       [&](ScheduledRank& self) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(const auto second,
@@ -278,7 +299,7 @@ absl::StatusOr<Outcomes> RunScheduledPlans(int num_ranks,
         return RunRank(plans, {&self.stream, second.get(), third.get()}, self,
                        outcomes);
       },
-      {.seed = seed}));
+      {.seed = seed}, /*report=*/nullptr));
   return outcomes;
 }
 
@@ -291,8 +312,9 @@ std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
 
 std::string RunScheduledAndFindFault(int num_ranks,
                                      absl::Span<const Plan> plans,
-                                     uint64_t seed) {
-  return FindFaultIn(plans, RunScheduledPlans(num_ranks, plans, seed));
+                                     uint64_t seed,
+                                     const ScheduledRunner& run) {
+  return FindFaultIn(plans, RunScheduledPlans(num_ranks, plans, seed, run));
 }
 
 std::string RunReferenceAndFindFault(const Plan& plan) {

@@ -10,6 +10,8 @@
 #include "tessera/comm/comm_log.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/testing/run_scheduled_ranks.h"
+#include "tests/scheduled_runner.h"
 
 namespace tessera::testing {
 
@@ -35,11 +37,11 @@ absl::StatusOr<Outcomes> RunPlans(int num_ranks, absl::Span<const Plan> plans,
 std::string RunAndFindFault(int num_ranks, absl::Span<const Plan> plans,
                             CpuStreams streams = CpuStreams::kInline);
 
-// The same under RunScheduledRanks, on three streams in turn, between which
-// nothing is ordered. What it finds is wrong, too.
-std::string RunScheduledAndFindFault(int num_ranks,
-                                     absl::Span<const Plan> plans,
-                                     uint64_t seed);
+// The same under RunScheduledRanks or the like, on three streams in turn,
+// between which nothing is ordered. What it finds is wrong, too.
+std::string RunScheduledAndFindFault(
+    int num_ranks, absl::Span<const Plan> plans, uint64_t seed,
+    const ScheduledRunner& run = RunScheduledRanks);
 
 // Runs `plan` with ExecuteReference, from sources as the reference has them
 // into targets full of poison, and returns what is wrong: its error, or values

@@ -11,6 +11,7 @@
 #include "tessera/comm/comm_set.h"
 #include "tessera/device/device.h"
 #include "tessera/device/stream.h"
+#include "tests/comm/collective_cases.h"
 
 // What every backend of collectives must do, whose ranks may be threads or
 // processes. A backend joins with one line in a file of its own:
@@ -38,6 +39,9 @@ struct ConformanceWorld {
   std::function<absl::Status(ConformanceProgram)> run;
   // Of the list of all collectives every n-th is run.
   int every = 1;
+  Averaging averaging = Averaging::kInOne;
+  // Whether ranks that disagree are told so, rather than wait in vain.
+  bool compares_calls = true;
 };
 
 inline std::string WorldName(

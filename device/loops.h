@@ -1,5 +1,5 @@
-#ifndef TESSERA_DEVICE_CPU_LOOPS_H_
-#define TESSERA_DEVICE_CPU_LOOPS_H_
+#ifndef TESSERA_DEVICE_LOOPS_H_
+#define TESSERA_DEVICE_LOOPS_H_
 
 #include <cstdint>
 
@@ -74,4 +74,4 @@ void ForEachRow(const TensorView& first, absl::Span<const TensorView> rest,
 
 }  // namespace tessera::internal
 
-#endif  // TESSERA_DEVICE_CPU_LOOPS_H_
+#endif  // TESSERA_DEVICE_LOOPS_H_

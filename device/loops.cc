@@ -1,4 +1,4 @@
-#include "tessera/device/cpu/loops.h"
+#include "tessera/device/loops.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,183 @@
+#ifndef TESSERA_TESTS_EMULATION_NCCL_NETWORK_H_
+#define TESSERA_TESTS_EMULATION_NCCL_NETWORK_H_
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace tessera::emulation {
+
+class Machine;
+
+enum class NcclFunction {
+  kAllReduce,
+  kReduceScatter,
+  kReduce,
+  kAllGather,
+  kBroadcast,
+  kSend,
+  kRecv
+};
+
+// A call of one rank. `count` is NCCL's: of each rank's piece where there are
+// pieces.
+struct NcclCall {
+  NcclFunction function;
+  const void* send;
+  void* recv;
+  size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int peer;  // or root
+  ncclComm_t comm;
+  cudaStream_t stream;
+};
+
+struct NcclLaunch;
+
+// Calls of all members that belong together.
+struct NcclMatch {
+  // By rank; of a message the sender's, then the receiver's. Null: has not
+  // come.
+  std::vector<std::shared_ptr<NcclLaunch>> launches;
+  std::vector<NcclCall> calls;
+  bool is_done = false;
+};
+
+// What one rank enqueued on a stream between ncclGroupStart and ncclGroupEnd.
+struct NcclLaunch {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  std::vector<NcclCall> calls;
+  std::vector<std::shared_ptr<NcclMatch>> matches = {};
+  int64_t position = 0;  // in its stream's queue
+  bool is_done = false;
+  bool is_cancelled = false;  // its ncclComm_t was aborted
+};
+
+// The ranks that were given one id.
+struct NcclClique {
+  std::vector<ncclComm_t> members;  // by rank; null: has not come
+  std::map<int64_t, std::shared_ptr<NcclMatch>> collectives;  // by number
+  // By sender, receiver and number.
+  std::map<std::tuple<int, int, int64_t>, std::shared_ptr<NcclMatch>> messages;
+};
+
+}  // namespace tessera::emulation
+
+// The type that NCCL's header leaves open.
+struct ncclComm {
+  tessera::emulation::NcclClique* clique;
+  int rank;
+  int gpu;
+  bool is_blocking;
+  std::string name;
+  bool is_usable = true;  // not destroyed, aborted or revoked
+  bool is_freed = false;
+  bool is_finalized = false;
+  ncclResult_t error = ncclSuccess;
+  // Looks at its state until NCCL is done with a call; 0: it is.
+  int looks_left = 0;
+  int64_t num_groups = 0;
+  int64_t num_collectives = 0;
+  std::map<int, int64_t> num_sends = {};  // by peer
+  std::map<int, int64_t> num_recvs = {};  // by peer
+  std::set<void*> registered = {};
+  // Given to no stream yet, for NCCL is not done with the call.
+  std::vector<std::shared_ptr<tessera::emulation::NcclLaunch>> waiting = {};
+  // Given to a stream, not done.
+  std::vector<std::shared_ptr<tessera::emulation::NcclLaunch>> pending = {};
+};
+
+namespace tessera::emulation {
+
+// NCCL on emulated GPUs: operations run once every member's stream has come to
+// them. A GPU does one at a time, in the order of the calls, so that ranks that
+// differ in it get stuck. Reductions are in ascending rank, as those of the
+// local backend.
+//
+// Whatever NCCL would not notice, and no program should do, is reported: calls
+// of ranks that do not match, memory or streams that are not the GPU's, uses of
+// what is gone, or of what is not done yet.
+//
+// Used by the host whose turn it is, and by operations.
+class NcclNetwork {
+ public:
+  // LIFETIME: borrows the machine.
+  explicit NcclNetwork(Machine& machine) : machine_(machine) {}
+  NcclNetwork(const NcclNetwork&) = delete;
+  NcclNetwork& operator=(const NcclNetwork&) = delete;
+
+  // What programs may set.
+  //
+  // Whether NCCL tells ranks of one that aborts, by ncclRemoteError.
+  void set_tells_of_aborts(bool tells) { tells_of_aborts_ = tells; }
+  // NCCL finds this error on every ncclComm_t that the GPU has.
+  void FailFromOutside(int gpu, ncclResult_t error);
+  // Blocks of memory that the GPU's ncclComm_ts have registered.
+  int64_t num_registered(int gpu) const;
+  // The program of a rank has ended, on this thread: all should be gone.
+  void EndProgram(int gpu);
+
+  // What NCCL's functions do, where none of them fails on demand.
+  ncclUniqueId NewId();
+  ncclResult_t Init(ncclComm_t* comm, int num_ranks, const ncclUniqueId& id,
+                    int rank, int gpu, const ncclConfig_t* config);
+  ncclResult_t GetAsyncError(ncclComm_t comm, ncclResult_t* error);
+  ncclResult_t GroupStart();
+  ncclResult_t GroupEnd();
+  // Makes no group end: the calls so far are dropped.
+  void DropGroup();
+  ncclResult_t Add(const NcclCall& call);
+  ncclResult_t Finalize(ncclComm_t comm);
+  ncclResult_t Destroy(ncclComm_t comm);
+  ncclResult_t Abort(ncclComm_t comm);
+  ncclResult_t Revoke(ncclComm_t comm);
+  ncclResult_t Register(ncclComm_t comm, void* data, size_t bytes,
+                        void** handle);
+  ncclResult_t Deregister(ncclComm_t comm, void* handle);
+
+  // True for one that may be used; else a report.
+  bool IsUsable(ncclComm_t comm, absl::string_view use);
+
+ private:
+  // A launch is where its stream, and the GPU, can run nothing but it.
+  bool HasArrived(const NcclLaunch& launch) const;
+  bool IsReady(const NcclLaunch& launch) const;
+  void Run(NcclLaunch& launch);
+  void RunMatch(NcclMatch& match);
+
+  void Report(ncclComm_t comm, absl::string_view problem);
+  void CheckMemory(const NcclCall& call);
+  // Where the calls of ranks differ: reports it.
+  void CheckMatch(const NcclMatch& match, const NcclCall& call);
+  std::shared_ptr<NcclMatch> MatchOf(const NcclCall& call, size_t* place);
+  ncclResult_t Enqueue(const std::shared_ptr<NcclLaunch>& launch);
+  ncclResult_t StartWaiting(ncclComm_t comm);
+  // Lets what is enqueued come to its end without doing anything.
+  void Cancel(ncclComm_t comm);
+  void Free(ncclComm_t comm);
+
+  Machine& machine_;
+  bool tells_of_aborts_ = false;
+  int64_t num_ids_ = 0;
+  std::map<std::string, NcclClique> cliques_;  // by id
+  std::deque<ncclComm> comms_;  // never freed, so that late uses are found
+  // By GPU: those that it has not done, in the order of the calls.
+  std::map<int, std::deque<std::shared_ptr<NcclLaunch>>> order_;
+};
+
+}  // namespace tessera::emulation
+
+#endif  // TESSERA_TESTS_EMULATION_NCCL_NETWORK_H_

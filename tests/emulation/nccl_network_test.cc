@@ -1,0 +1,172 @@
+// What stands in for NCCL finds what no program should do.
+
+#include "tests/emulation/nccl_network.h"
+
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
+#include "tests/emulation/machine.h"
+#include "tests/emulation/run_emulated_gpus.h"
+#include "tests/status_matchers.h"
+
+namespace tessera::emulation {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::StatusIs;
+
+// What a rank of two has: an ncclComm_t, a stream, and 64 bytes.
+struct Ends {
+  int rank;
+  ncclComm_t comm;
+  cudaStream_t stream;
+  float* data;
+};
+using Program = std::function<void(Ends&)>;
+
+absl::Status RunTwo(const Program& program) {
+  return RunEmulatedGpus(2, [&](GpuRank& gpu) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const auto stream, gpu.device.NewStream("s"));
+    TESSERA_ASSIGN_OR_RETURN(Buffer x,
+                             gpu.device.Allocate(64, "x", stream.get()));
+    cudaSetDevice(gpu.rank);
+    Ends ends = {gpu.rank, nullptr,
+                 static_cast<cudaStream_t>(stream->native_handle()),
+                 static_cast<float*>(x.data())};
+    EXPECT_EQ(ncclCommInitRank(&ends.comm, 2, ncclUniqueId{}, gpu.rank),
+              ncclSuccess);
+    program(ends);
+    stream->Synchronize().IgnoreError();
+    if (ends.comm != nullptr) ncclCommDestroy(ends.comm);
+    Machine::current()->nccl().EndProgram(gpu.rank);
+    x.ResetAfter(*stream);
+    return absl::OkStatus();
+  });
+}
+
+ncclResult_t Sum(const Ends& ends, size_t count = 16) {
+  return ncclAllReduce(ends.data, ends.data, count, ncclFloat32, ncclSum,
+                       ends.comm, ends.stream);
+}
+
+void ExpectReport(const Program& program, const char* problem) {
+  EXPECT_THAT(RunTwo(program), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr(problem)));
+}
+
+TEST(NcclNetworkTest, LetsSoundProgramsPass) {
+  EXPECT_OK(RunTwo([](Ends& ends) {
+    EXPECT_EQ(Sum(ends), ncclSuccess);
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(ncclSend(ends.data, 8, ncclFloat32, 1 - ends.rank, ends.comm,
+                       ends.stream),
+              ncclSuccess);
+    EXPECT_EQ(ncclRecv(ends.data + 8, 8, ncclFloat32, 1 - ends.rank, ends.comm,
+                       ends.stream),
+              ncclSuccess);
+    EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+  }));
+}
+
+TEST(NcclNetworkTest, ReportsCallsThatDoNotMatch) {
+  ExpectReport([](Ends& ends) { Sum(ends, ends.rank == 0 ? 16 : 8); },
+               "ncclAllReduce of 8 of type 7");
+  ExpectReport(
+      [](Ends& ends) {
+        if (ends.rank == 0) {
+          Sum(ends);
+        } else {
+          ncclBroadcast(ends.data, ends.data, 16, ncclFloat32, 0, ends.comm,
+                        ends.stream);
+        }
+      },
+      "ncclBroadcast of 16 of type 7");
+  ExpectReport(
+      [](Ends& ends) {
+        ncclBroadcast(ends.data, ends.data, 16, ncclFloat32, ends.rank,
+                      ends.comm, ends.stream);
+      },
+      "at root 1");
+  ExpectReport(
+      [](Ends& ends) {
+        if (ends.rank == 0) {
+          ncclSend(ends.data, 16, ncclFloat32, 1, ends.comm, ends.stream);
+        } else {
+          ncclRecv(ends.data, 16, ncclInt32, 0, ends.comm, ends.stream);
+        }
+      },
+      "a message of 16");
+}
+
+TEST(NcclNetworkTest, ReportsAGroupWithoutEnd) {
+  ExpectReport([](Ends&) { ncclGroupStart(); }, "a group has no end");
+  ExpectReport([](Ends&) { ncclGroupEnd(); }, "ends that has not begun");
+}
+
+TEST(NcclNetworkTest, ReportsMemoryThatIsNotTheGpus) {
+  ExpectReport(
+      [](Ends& ends) {
+        float host[16] = {};
+        ncclAllReduce(host, ends.data, 16, ncclFloat32, ncclSum, ends.comm,
+                      ends.stream);
+        cudaStreamSynchronize(ends.stream);
+      },
+      "ncclAllReduce of memory that is not the GPU's");
+  ExpectReport([](Ends& ends) { Sum(ends, 17); }, "which has 64");
+}
+
+TEST(NcclNetworkTest, ReportsAStreamOfAnotherGpu) {
+  ExpectReport(
+      [](Ends& ends) {
+        cudaSetDevice(1 - ends.rank);
+        cudaStream_t other = nullptr;
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+        cudaSetDevice(ends.rank);
+        ncclAllReduce(ends.data, ends.data, 16, ncclFloat32, ncclSum, ends.comm,
+                      other);
+      },
+      "a stream of another GPU");
+}
+
+TEST(NcclNetworkTest, ReportsUsesOfWhatIsGone) {
+  ExpectReport(
+      [](Ends& ends) {
+        ncclCommDestroy(ends.comm);
+        Sum(ends);
+        ends.comm = nullptr;
+      },
+      "ncclAllReduce of an ncclComm_t that is gone");
+  ExpectReport([](Ends& ends) { ends.comm = nullptr; }, "is not destroyed");
+  ExpectReport([](Ends& ends) { ncclCommAbort(ends.comm); }, "freed twice");
+}
+
+TEST(NcclNetworkTest, ReportsUsesBeforeNcclIsDone) {
+  ExpectReport(
+      [](Ends& ends) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t early = nullptr;
+        EXPECT_EQ(ncclCommInitRankConfig(&early, 2, ncclUniqueId{{'e'}},
+                                         ends.rank, &config),
+                  ncclInProgress);
+        ncclAllReduce(ends.data, ends.data, 16, ncclFloat32, ncclSum, early,
+                      ends.stream);
+        ncclCommAbort(early);
+      },
+      "ncclAllReduce where NCCL is not done yet");
+}
+
+TEST(NcclNetworkTest, AMessageWithoutPartnerIsStuck) {
+  ExpectReport(
+      [](Ends& ends) {
+        if (ends.rank == 0) {
+          ncclSend(ends.data, 16, ncclFloat32, 1, ends.comm, ends.stream);
+        }
+      },
+      "nothing can go on");
+}
+
+}  // namespace
+}  // namespace tessera::emulation

@@ -54,6 +54,7 @@ class Overlap {
   Finding Least(AxisMask own) const;
 
   // No rank finds more elements of what it shall hold.
+  // REQUIRES: Least(own).is_exact.
   int64_t MostFound(AxisMask own) const;
 
   // True if all cuts are even, and of the old and the new piece of each dim one

@@ -209,11 +209,11 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
 
 bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
                             CondVar::Clock::time_point time) {
-  const auto is_over = [&] { return meeting.round > round || !failure_.ok(); };
-  while (!is_over()) {
-    if (!changed_.WaitUntil(mutex_, time)) return is_over();
+  bool in_time = true;
+  while (meeting.round <= round && failure_.ok() && in_time) {
+    in_time = changed_.WaitUntil(mutex_, time);
   }
-  return true;
+  return meeting.round > round || !failure_.ok();
 }
 
 void LocalGroup::CheckParent(const Meeting& meeting) {

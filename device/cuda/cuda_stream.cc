@@ -134,10 +134,12 @@ class CudaStream::Progress : public std::enable_shared_from_this<Progress> {
     MutexLock lock(mutex_);
     return recorded_;
   }
-  // Blocks until query() is no longer cudaErrorNotReady, which means that so
-  // many events have passed. Returns the error in front of them.
-  template <typename Query>
-  absl::Status AwaitPassing(int64_t events, Query query);
+  // Blocks until look() is no longer cudaErrorNotReady, and then waits by
+  // settle(), which takes no time: so that whoever follows what the host waits
+  // for knows. So many events have passed then. Returns the error in front of
+  // them.
+  template <typename Look, typename Settle>
+  absl::Status AwaitPassing(int64_t events, Look look, Settle settle);
   // Asks those that still exist.
   void AskMonitors();
   // This, and what it follows, directly or not.
@@ -181,15 +183,18 @@ CudaStream::Progress::Recorded CudaStream::Progress::Record() {
   return {recorded_++, event, CaptureOf(stream_)};
 }
 
-template <typename Query>
-absl::Status CudaStream::Progress::AwaitPassing(int64_t events, Query query) {
+template <typename Look, typename Settle>
+absl::Status CudaStream::Progress::AwaitPassing(int64_t events, Look look,
+                                                Settle settle) {
   const auto began = Clock::now();
   const Several all = WithFollowed();
-  cudaError_t error = query();
-  for (; error == cudaErrorNotReady; error = query()) {
+  cudaError_t error = look();
+  for (; error == cudaErrorNotReady; error = look()) {
     for (const auto& progress : all) progress->AskMonitors();
     if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
   }
+  const cudaError_t settled = settle();
+  if (error == cudaSuccess) error = settled;
   FailPending(CudaStatus(error, "what was enqueued to be done"));
   HandOn(all);
   MutexLock lock(mutex_);
@@ -205,8 +210,9 @@ absl::Status CudaStream::Progress::Await(const Recorded& recorded) {
         "cuda: the host waits for an event that was captured on stream '",
         name_, "' of cuda:", ordinal_));
   }
-  return AwaitPassing(recorded.number + 1,
-                      [&] { return cudaEventQuery(recorded.event); });
+  return AwaitPassing(
+      recorded.number + 1, [&] { return cudaEventQuery(recorded.event); },
+      [&] { return cudaEventSynchronize(recorded.event); });
 }
 
 absl::Status CudaStream::Progress::AwaitEnd() {
@@ -214,13 +220,11 @@ absl::Status CudaStream::Progress::AwaitEnd() {
     MutexLock lock(mutex_);
     return stream_;
   }();
-  AwaitPassing(recorded(), [&] {
-    return cudaStreamQuery(stream);
-  }).IgnoreError();  // is in status()
-  absl::Status status = this->status();
-  // What can be waited for is done all the same.
-  if (!status.ok()) cudaStreamSynchronize(stream);
-  return status;
+  AwaitPassing(
+      recorded(), [&] { return cudaStreamQuery(stream); },
+      [&] { return cudaStreamSynchronize(stream); })
+      .IgnoreError();  // is in status()
+  return status();
 }
 
 void CudaStream::Progress::AskMonitors() {

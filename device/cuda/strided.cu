@@ -76,53 +76,56 @@ Box InUnits(Box box, int64_t elements) {
   return box;
 }
 
-// Where the items of a box lie.
+// Where the items of a box of up to kLoops loops lie.
+template <int kLoops>
 class BoxIndex {
  public:
-  explicit BoxIndex(const Box& box) : num_loops_(box.num_loops) {
-    for (int d = 0; d < num_loops_; ++d) {
+  explicit BoxIndex(const Box& box) {
+    for (int d = 0; d < box.num_loops; ++d) {
       size_ *= box.extents[d];
       extents_[d] = Divisor(box.extents[d]);
       for (int array = 0; array < kBoxArrays; ++array) {
         strides_[d][array] = box.strides[d][array];
+        spans_[array] += (box.extents[d] - 1) * box.strides[d][array];
       }
     }
   }
 
   int64_t size() const { return size_; }
+  // Elements from the first item to the last.
+  int64_t SpanOf(int array) const { return spans_[array]; }
 
   // Of item i, the innermost loop's index first.
   TESSERA_HOST_DEVICE int64_t OffsetOf(int64_t i, int array) const {
     auto rest = static_cast<uint32_t>(i);
     int64_t offset = 0;
-    for (int d = 0; d < kBoxLoops; ++d) {
-      if (d == num_loops_) break;
+    for (int d = 0; d < kLoops - 1; ++d) {
       const uint32_t outer = extents_[d].Quotient(rest);
       const uint32_t index = rest - outer * extents_[d].divisor();
       offset += index * strides_[d][array];
       rest = outer;
     }
-    return offset;
-  }
-
-  // Elements from the first item to the last.
-  int64_t SpanOf(int array) const {
-    int64_t last = 0;
-    for (int d = 0; d < num_loops_; ++d) {
-      last += (int64_t{extents_[d].divisor()} - 1) * strides_[d][array];
-    }
-    return last + 1;
+    return offset + rest * strides_[kLoops - 1][array];
   }
 
  private:
-  int num_loops_;
+  // Loops that the box has not are of one index.
+  Divisor extents_[kLoops];
+  int64_t strides_[kLoops][kBoxArrays] = {};
   int64_t size_ = 1;
-  Divisor extents_[kBoxLoops];
-  int64_t strides_[kBoxLoops][kBoxArrays] = {};
+  int64_t spans_[kBoxArrays] = {1, 1};
 };
 
+// Calls visit with the index of the box: most boxes have two loops.
+template <typename Visit>
+cudaError_t VisitIndex(const Box& box, Visit visit) {
+  if (box.num_loops <= 2) return visit(BoxIndex<2>(box));
+  return visit(BoxIndex<kBoxLoops>(box));
+}
+
 // One item after the other.
-Packing ItemsOf(const BoxIndex& index) {
+template <int kLoops>
+Packing ItemsOf(const BoxIndex<kLoops>& index) {
   return {index.size(), 0, index.size(), 1};
 }
 
@@ -154,10 +157,10 @@ struct FillDenseBody {
   }
 };
 
-template <typename U>
+template <typename U, typename Index>
 struct FillBoxBody {
   U* dst;
-  BoxIndex index;
+  Index index;
   U unit;
 
   template <int kRun>
@@ -172,11 +175,11 @@ struct FillBoxBody {
 
 // --- Copy -------------------------------------------------------------------
 
-template <typename U>
+template <typename U, typename Index>
 struct CopyBoxBody {
   U* dst;
   const U* src;
-  BoxIndex index;
+  Index index;
 
   template <int kRun>
   TESSERA_HOST_DEVICE U Load(int64_t i) const {
@@ -191,10 +194,10 @@ struct CopyBoxBody {
 // --- Scale ------------------------------------------------------------------
 
 // Items are packs of kPack elements.
-template <typename T, int kPack>
+template <typename T, int kPack, typename Index>
 struct ScaleBoxBody {
   Pack<kPack, T>* x;
-  BoxIndex index;
+  Index index;
   double factor;
 
   template <int kRun>
@@ -211,12 +214,13 @@ struct ScaleBoxBody {
 template <typename T, int kPack>
 cudaError_t ScalePacks(cudaStream_t stream, T* x, const Box& box,
                        double factor) {
-  auto* const packs = reinterpret_cast<Pack<kPack, T>*>(x);
-  const BoxIndex index(InUnits(box, kPack));
-  const Touched touched[] = {Reads(packs, index.SpanOf(0)),
-                             Writes(packs, index.SpanOf(0))};
-  return ForEach<1>({stream, "scale", touched}, ItemsOf(index),
-                    ScaleBoxBody<T, kPack>{packs, index, factor});
+  return VisitIndex(InUnits(box, kPack), [&]<typename Index>(Index index) {
+    auto* const packs = reinterpret_cast<Pack<kPack, T>*>(x);
+    const Touched touched[] = {Reads(packs, index.SpanOf(0)),
+                               Writes(packs, index.SpanOf(0))};
+    return ForEach<1>({stream, "scale", touched}, ItemsOf(index),
+                      ScaleBoxBody<T, kPack, Index>{packs, index, factor});
+  });
 }
 
 }  // namespace
@@ -224,12 +228,15 @@ cudaError_t ScalePacks(cudaStream_t stream, T* x, const Box& box,
 cudaError_t FillDense(cudaStream_t stream, int element_bytes, void* dst,
                       int64_t n, const Pattern& pattern) {
   return VisitUnit(element_bytes, [&]<typename T>() {
-    auto* const elements = static_cast<T*>(dst);
-    const Touched touched[] = {Writes(elements, n)};
-    constexpr int kPack = kPackOf<T>;
-    return ForEach<kPack>({stream, "fill", touched},
-                          PackingOf<kPack>(n, elements),
-                          FillDenseBody<T>{elements, ElementOf<T>(pattern)});
+    if constexpr (sizeof(T) < kAccessBytes) {
+      auto* const elements = static_cast<T*>(dst);
+      const Touched touched[] = {Writes(elements, n)};
+      constexpr int kPack = kPackOf<T>;
+      return ForEach<kPack>({stream, "fill", touched},
+                            PackingOf<kPack>(n, elements),
+                            FillDenseBody<T>{elements, ElementOf<T>(pattern)});
+    }
+    return cudaErrorInvalidValue;  // no element is that long
   });
 }
 
@@ -237,12 +244,15 @@ cudaError_t FillBox(cudaStream_t stream, int element_bytes, void* dst,
                     const Box& box, const Pattern& pattern) {
   const int unit_bytes =
       UnitBytesOf(box, 1, element_bytes, reinterpret_cast<uintptr_t>(dst));
-  const BoxIndex index(InUnits(box, unit_bytes / element_bytes));
+  const Box units = InUnits(box, unit_bytes / element_bytes);
   return VisitUnit(unit_bytes, [&]<typename U>() {
-    auto* const units = static_cast<U*>(dst);
-    const Touched touched[] = {Writes(units, index.SpanOf(0))};
-    return ForEach<1>({stream, "fill", touched}, ItemsOf(index),
-                      FillBoxBody<U>{units, index, ElementOf<U>(pattern)});
+    return VisitIndex(units, [&]<typename Index>(Index index) {
+      auto* const to = static_cast<U*>(dst);
+      const Touched touched[] = {Writes(to, index.SpanOf(0))};
+      return ForEach<1>(
+          {stream, "fill", touched}, ItemsOf(index),
+          FillBoxBody<U, Index>{to, index, ElementOf<U>(pattern)});
+    });
   });
 }
 
@@ -251,14 +261,16 @@ cudaError_t CopyBox(cudaStream_t stream, int element_bytes, void* dst,
   const int unit_bytes = UnitBytesOf(
       box, 2, element_bytes,
       reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src));
-  const BoxIndex index(InUnits(box, unit_bytes / element_bytes));
+  const Box units = InUnits(box, unit_bytes / element_bytes);
   return VisitUnit(unit_bytes, [&]<typename U>() {
-    auto* const to = static_cast<U*>(dst);
-    const auto* const from = static_cast<const U*>(src);
-    const Touched touched[] = {Reads(from, index.SpanOf(1)),
-                               Writes(to, index.SpanOf(0))};
-    return ForEach<1>({stream, "copy", touched}, ItemsOf(index),
-                      CopyBoxBody<U>{to, from, index});
+    return VisitIndex(units, [&]<typename Index>(Index index) {
+      auto* const to = static_cast<U*>(dst);
+      const auto* const from = static_cast<const U*>(src);
+      const Touched touched[] = {Reads(from, index.SpanOf(1)),
+                                 Writes(to, index.SpanOf(0))};
+      return ForEach<1>({stream, "copy", touched}, ItemsOf(index),
+                        CopyBoxBody<U, Index>{to, from, index});
+    });
   });
 }
 

@@ -180,6 +180,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Return(machine().Record(event, stream));
 }
 
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (Fails()) return Return(kInjected);
+  return Return(machine().Synchronize(*event));
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (Fails()) return Return(kInjected);
   return Return(machine().Query(*event));

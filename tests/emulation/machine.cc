@@ -221,11 +221,7 @@ cudaError_t Machine::Query(const CUevent_st& event) {
     Poll([&] { return HasPassed(event); }, "polls for what a stream does");
   }
   if (!scheduler_.failure().ok()) return cudaErrorLaunchTimeout;
-  if (!HasPassed(event)) return cudaErrorNotReady;
-  if (event.point.has_value()) {
-    detectors_[event.gpu].SynchronizeHost(*event.point);
-  }
-  return cudaSuccess;
+  return HasPassed(event) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t Machine::Synchronize(const CUevent_st& event) {

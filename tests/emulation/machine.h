@@ -128,7 +128,8 @@ class Machine {
 
   cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
   cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
-  // Whether the event has passed; where not, others may go first.
+  // Whether the event has passed; where not, others may go first. To look is
+  // not to wait: what the host enqueues afterwards is not in order behind it.
   cudaError_t Query(const CUevent_st& event);
   cudaError_t Synchronize(const CUevent_st& event);
 

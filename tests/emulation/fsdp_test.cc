@@ -1,0 +1,91 @@
+// FSDP on emulated GPUs.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/emulation/launch_work.h"
+#include "tests/emulation/run_as_scheduled.h"
+#include "tests/emulation/run_emulated_ranks.h"
+#include "tests/fsdp/scheduled_training.h"
+#include "tests/gpu/captured_steps.h"
+#include "tests/sanitized.h"
+#include "tests/status_matchers.h"
+
+namespace tessera::emulation {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ScheduledTraining;
+using testing::ToyRun;
+using testing::TrainingOptions;
+
+// What the trainer computes reads and writes the GPU's memory.
+std::vector<ToyRun> RunsOnGpus() {
+  std::vector<ToyRun> runs = testing::RunsOfAllStrategies();
+  for (ToyRun& run : runs) run.launch = LaunchWork;
+  return runs;
+}
+
+TEST(EmulatedFsdpTest, AllStrategiesHaveTheBitsOfTheOracleInAnyOrder) {
+  uint64_t seed = 0;
+  for (const ToyRun& run : RunsOnGpus()) {
+    for (const TrainingOptions& options :
+         {TrainingOptions{}, TrainingOptions{.finalizes_often = true},
+          TrainingOptions{.skips_units = true}}) {
+      const ScheduledTraining training(run, options);
+      EXPECT_OK(training.Run({.seed = seed++}, nullptr, RunAsScheduled))
+          << training.ToString();
+    }
+  }
+}
+
+TEST(EmulatedFsdpTest, TrainsInBf16WithMainWeightsInF32) {
+  for (ToyRun run : RunsOnGpus()) {
+    run.dtype = DType::kBF16;
+    run.optimizer = testing::ToyOptimizer::kAdamW;
+    const ScheduledTraining training(run);
+    EXPECT_OK(training.Run({.seed = 1}, nullptr, RunAsScheduled))
+        << training.ToString();
+  }
+}
+
+TEST(EmulatedFsdpTest, EveryWaitOfAStepIsMissed) {
+  for (const ToyRun& run : RunsOnGpus()) {
+    if (run.strategy != "hsdp" && run.strategy != "zero3") continue;
+    if (testing::kSanitized && run.strategy != "hsdp") continue;
+    const ScheduledTraining training(run, {.skips_units = true});
+    testing::ScheduledReport report;
+    ASSERT_OK(training.Run({}, &report, RunAsScheduled));
+    int missed = 0;
+    for (size_t call = 0; call < report.waits[0].size(); ++call) {
+      const testing::StreamWait& wait = report.waits[0][call];
+      if (wait.redundant) continue;
+      ++missed;
+      EXPECT_THAT(training.Run({.drop_wait = {{0, static_cast<int64_t>(call)}}},
+                               nullptr, RunAsScheduled),
+                  testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    HasSubstr("not ordered after")))
+          << wait.stream << " waits for " << wait.recorded_on << " between "
+          << wait.before << " and " << wait.after;
+    }
+    EXPECT_GT(missed, 10);
+  }
+}
+
+// One rank: nothing that is captured waits for another one.
+TEST(EmulatedFsdpTest, AGraphTrainsAsStepsDo) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    EXPECT_OK(RunEmulatedRanks(1,
+                               [](EmulatedRank& rank) {
+                                 return testing::CheckCapturedSteps(
+                                     rank.comms.world());
+                               },
+                               {.gpus = {.seed = seed}}));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::emulation

@@ -2,11 +2,9 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,14 +44,9 @@ class Freed {
   // what anybody is. False where CUDA fails.
   bool ComesBefore(cudaStream_t stream) const {
     if (event_ == nullptr || stream == stream_) return true;
-    if (stream != nullptr) {
-      return cudaStreamWaitEvent(stream, event_, 0) == cudaSuccess;
-    }
-    cudaError_t error = cudaEventQuery(event_);
-    for (; error == cudaErrorNotReady; error = cudaEventQuery(event_)) {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-    return error == cudaSuccess;
+    return (stream == nullptr
+                ? cudaEventSynchronize(event_)
+                : cudaStreamWaitEvent(stream, event_, 0)) == cudaSuccess;
   }
 
  private:

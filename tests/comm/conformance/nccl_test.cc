@@ -18,7 +18,7 @@ ConformanceWorld Nccl(int ranks) {
                     },
                     {.gpus = {.seed = static_cast<uint64_t>(ranks)}});
               },
-          .every = 7,
+          .every = ranks > 4 ? 21 : 7,
           .averaging = Averaging::kAfterwards,
           .compares_calls = false};
 }

@@ -148,10 +148,9 @@ class NcclNetwork {
                         void** handle);
   ncclResult_t Deregister(ncclComm_t comm, void* handle);
 
+ private:
   // True for one that may be used; else a report.
   bool IsUsable(ncclComm_t comm, absl::string_view use);
-
- private:
   // A launch is where its stream, and the GPU, can run nothing but it.
   bool HasArrived(const NcclLaunch& launch) const;
   bool IsReady(const NcclLaunch& launch) const;

@@ -110,7 +110,7 @@ class Follower {
         if (mishap.fault == Fault::kReturns) return status;
       }
       if (lane.comm == nullptr) continue;
-      status.Update(script_.run(i).Issue(*lane.comm));
+      status.Update(lane.comm->Issue(script_.run(i).Call(lane.comm->rank())));
     }
     for (Lane& lane : lanes_) {
       if (lane.stream != nullptr) status.Update(lane.stream->Synchronize());

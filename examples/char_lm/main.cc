@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "char_lm/options.h"
+#include "char_lm/process.h"
 #include "char_lm/reference.h"
 #include "char_lm/report.h"
 #include "char_lm/text.h"
@@ -117,14 +119,14 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
   return losses;
 }
 
-// Makes this process one of those that mpirun has started. Only rank 0 speaks.
+// Finds out whether this process is one rank of several. Only rank 0 speaks.
 absl::Status JoinProcesses(Options& options) {
-  absl::Status status = tessera::StartMpi();
-  if (!status.ok()) return status;
-  absl::StatusOr<tessera::MpiWorld> world = tessera::MpiWorld::Create();
-  if (!world.ok()) return world.status();
-  options.world = *std::move(world);
-  if (options.world->rank() == 0) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<Process>> process = Process::Join(options);
+  if (!process.ok()) return process.status();
+  options.process = *std::move(process);
+  if (options.process == nullptr || options.process->rank() == 0) {
+    return absl::OkStatus();
+  }
   if (std::freopen("/dev/null", "w", stdout) != nullptr) {
     return absl::OkStatus();
   }
@@ -139,10 +141,8 @@ int Run(int argc, char** argv) {
     return 0;
   }
   Options options = std::get<Options>(*std::move(request));
-  if (options.backend == Backend::kMpi) {
-    const absl::Status joined = JoinProcesses(options);
-    if (!joined.ok()) return Complain(joined, kFailed);
-  }
+  const absl::Status joined = JoinProcesses(options);
+  if (!joined.ok()) return Complain(joined, kFailed);
   absl::StatusOr<Text> text =
       LoadText(options.text_path, options.model.context);
   if (!text.ok()) return Complain(text.status(), kUnusable);
@@ -152,7 +152,9 @@ int Run(int argc, char** argv) {
   if (!description.ok()) return Complain(description.status(), kFailed);
   Print(*description);
   absl::Status status = TrainAndCheck(options, *text);
-  if (status.ok() && options.world.has_value()) status = tessera::FinishMpi();
+  if (status.ok() && options.process != nullptr) {
+    status = options.process->Finish();
+  }
   return status.ok() ? 0 : Complain(status, kFailed);
 }
 

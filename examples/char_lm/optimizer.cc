@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "tessera/base/status_macros.h"
+#include "tessera/device/device.h"
+#include "tessera/device/kernels.h"
 
 namespace char_lm {
 namespace {
@@ -44,19 +46,56 @@ absl::StatusOr<tessera::WholeParameters> TakeMatrices(Context& context) {
                 }});
 }
 
+// Whole matrices, row-major.
+void Apply(const MuonUpdate& update, const tessera::Shape& shape,
+           const void* gradient, void* weight, void* momentum) {
+  UpdateByMuon(update, shape.extent(0), shape.extent(1),
+               static_cast<const float*>(gradient), static_cast<float*>(weight),
+               static_cast<float*>(momentum));
+}
+
 absl::Status LaunchMuon(const MuonUpdate& update,
                         const tessera::WholeParameter& one,
                         tessera::Stream& stream) {
   const tessera::MemoryRange reads[] = {one.gradient};
   const tessera::MemoryRange writes[] = {one.weight, one.state};
-  return stream.Launch(
-      {.name = "muon", .reads = reads, .writes = writes},
-      [update, weight = one.weight, gradient = one.gradient,
-       momentum = one.state.as<float>()] {
-        UpdateByMuon(update, weight.shape().extent(0), weight.shape().extent(1),
-                     gradient.as<float>(), weight.as<float>(), momentum);
-        return absl::OkStatus();
-      });
+  return stream.Launch({.name = "muon", .reads = reads, .writes = writes},
+                       [update, weight = one.weight, gradient = one.gradient,
+                        momentum = one.state] {
+                         Apply(update, weight.shape(), gradient.data(),
+                               weight.data(), momentum.data());
+                         return absl::OkStatus();
+                       });
+}
+
+// The same on a GPU, by way of memory of the host.
+absl::Status UpdateOnHost(const MuonUpdate& update,
+                          const tessera::WholeParameter& one,
+                          tessera::Stream& stream) {
+  tessera::Device& device = stream.device();
+  tessera::Kernels& kernels = device.kernels();
+  const int64_t bytes = one.weight.num_bytes();
+  TESSERA_ASSIGN_OR_RETURN(const auto gradient, device.AllocateHost(bytes));
+  TESSERA_ASSIGN_OR_RETURN(const auto weight, device.AllocateHost(bytes));
+  TESSERA_ASSIGN_OR_RETURN(const auto momentum, device.AllocateHost(bytes));
+  const auto run = [&]() -> absl::Status {
+    TESSERA_RETURN_IF_ERROR(
+        kernels.CopyToHost(stream, gradient.data(), one.gradient));
+    TESSERA_RETURN_IF_ERROR(
+        kernels.CopyToHost(stream, weight.data(), one.weight));
+    TESSERA_RETURN_IF_ERROR(
+        kernels.CopyToHost(stream, momentum.data(), one.state));
+    TESSERA_RETURN_IF_ERROR(stream.Synchronize());
+    Apply(update, one.weight.shape(), gradient.data(), weight.data(),
+          momentum.data());
+    TESSERA_RETURN_IF_ERROR(
+        kernels.CopyFromHost(stream, one.weight, weight.data()));
+    return kernels.CopyFromHost(stream, one.state, momentum.data());
+  };
+  absl::Status status = run();
+  // Whatever has happened, the stream is done with the host's memory.
+  status.Update(stream.Synchronize());
+  return status;
 }
 
 }  // namespace
@@ -119,7 +158,8 @@ absl::Status ModelOptimizer::Step() {
         return matrices_->Update(
             shards, stream,
             [this](const tessera::WholeParameter& one, tessera::Stream& s) {
-              return LaunchMuon(muon_, one, s);
+              return on_gpus_ ? UpdateOnHost(muon_, one, s)
+                              : LaunchMuon(muon_, one, s);
             });
       });
 }

@@ -42,10 +42,13 @@ class ModelOptimizer {
 
  private:
   ModelOptimizer(const Options& options, tessera::Context& context)
-      : context_(&context), muon_(MuonOf(options)) {}
+      : context_(&context),
+        muon_(MuonOf(options)),
+        on_gpus_(options.on_gpus()) {}
 
   tessera::Context* context_;
   MuonUpdate muon_;
+  bool on_gpus_;
   std::optional<tessera::SgdOptimizer> sgd_;
   std::optional<tessera::AdamWOptimizer> adamw_;
   std::optional<tessera::WholeParameters> matrices_;

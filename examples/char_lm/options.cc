@@ -28,7 +28,9 @@ constexpr char kExamples[] =
     "  char_lm --mesh dp_outer=2,dp_inner=2,tp=2\n"
     "  char_lm --placements \"param=[R,R] grad=[P,Flat] "
     "optim=[Flat,Flat]\"\n"
-    "  mpirun -n 4 char_lm --backend mpi\n";
+    "  mpirun -n 4 char_lm --backend mpi\n"
+    "  char_lm --backend nccl --mesh dp=2\n"
+    "  torchrun --no-python --nproc-per-node 4 char_lm --backend nccl\n";
 
 // CLI11's messages may have several lines.
 std::string FirstLine(const std::string& text) {
@@ -92,6 +94,21 @@ absl::Status CheckMesh(const tessera::DeviceMesh& mesh,
     return absl::InvalidArgumentError(
         absl::StrCat("--mesh ", text, " has no data-parallel axis beside '",
                      kTensorAxis, "', want one, as dp=1"));
+  }
+  return absl::OkStatus();
+}
+
+// What needs memory or clocks of the host.
+absl::Status CheckOnGpus(const Options& options) {
+  if (!options.on_gpus()) return absl::OkStatus();
+  if (options.tensor_parallel_size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend nccl has no axis '", kTensorAxis,
+                     "': it would gather rows that the host keeps"));
+  }
+  if (!options.trace_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--backend nccl has no --trace: GPUs are traced with Nsight Systems");
   }
   return absl::OkStatus();
 }
@@ -160,7 +177,9 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
   const std::map<std::string, tessera::DType> dtype_names = {
       {"f32", tessera::DType::kF32}, {"bf16", tessera::DType::kBF16}};
   const std::map<std::string, Backend> backend_names = {
-      {"local", Backend::kLocal}, {"mpi", Backend::kMpi}};
+      {"local", Backend::kLocal},
+      {"mpi", Backend::kMpi},
+      {"nccl", Backend::kNccl}};
   std::vector<std::string> strategies;
   for (absl::string_view name : tessera::StrategyNames()) {
     strategies.emplace_back(name);
@@ -222,7 +241,9 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->check(CLI::IsMember(&stream_names))
       ->capture_default_str();
   app.add_option("--backend", backend,
-                 "Ranks are threads (local) or what mpirun starts (mpi)")
+                 "Ranks are threads (local), what mpirun starts (mpi), or have "
+                 "a GPU each (nccl): what a launcher starts that sets RANK, "
+                 "else threads")
       ->check(CLI::IsMember(&backend_names))
       ->capture_default_str();
   app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
@@ -268,6 +289,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
                 strategy, static_cast<int>(options.DataParallelAxes().size()))
           : tessera::ParseUnitPlacements(placements));
   TESSERA_RETURN_IF_ERROR(CheckPlacements(options));
+  TESSERA_RETURN_IF_ERROR(CheckOnGpus(options));
   if (against != "none") options.against = against;
   TESSERA_RETURN_IF_ERROR(ModelConfig::Validate(options.model));
   return options;

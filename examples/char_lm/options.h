@@ -2,6 +2,7 @@
 #define CHAR_LM_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "char_lm/model.h"
-#include "tessera/comm/mpi/mpi_world.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/fsdp/context.h"
 #include "tessera/fsdp/placements.h"
@@ -18,10 +18,13 @@
 
 namespace char_lm {
 
+class Process;
+
 // Where ranks come from.
 enum class Backend {
   kLocal,  // threads of this process
   kMpi,    // processes that mpirun starts, of which this is one
+  kNccl,   // with a GPU each: threads, or processes that a launcher starts
 };
 
 // The mesh axis along which ranks share out the rows of layer norms. All others
@@ -65,11 +68,15 @@ struct Options {
   tessera::ZeroGrad zero_grad = tessera::ZeroGrad::kRelease;
   tessera::CpuStreams streams = tessera::CpuStreams::kInline;
   Backend backend = Backend::kLocal;
-  std::optional<tessera::MpiWorld> world;  // of the processes, once it is there
-  bool compare = true;                     // with the oracle and big-batch runs
+  // This one, once it is known; null where ranks are threads.
+  std::shared_ptr<Process> process;
+  bool compare = true;  // with the oracle and big-batch runs
   // A file for the last step as a trace; empty: none.
   std::string trace_path;
 
+  // Whether ranks keep weights and all else in memory of GPUs, which the host
+  // cannot touch.
+  bool on_gpus() const { return backend == Backend::kNccl; }
   // All axes of the mesh but kTensorAxis.
   std::vector<int> DataParallelAxes() const;
   int data_parallel_size() const;

@@ -21,11 +21,6 @@ using tessera::TensorMeta;
 using tessera::TensorView;
 using tessera::Unit;
 
-TensorView Flat(std::vector<float>& values) {
-  return TensorView::Flat(values.data(), DType::kF32,
-                          static_cast<int64_t>(values.size()));
-}
-
 absl::Status InitializeUnit(Unit& unit, const std::vector<ParameterSpec>& specs,
                             uint64_t seed, int unit_index) {
   std::vector<float> values;
@@ -46,13 +41,6 @@ bool IsNorm(const std::string& parameter) {
 
 }  // namespace
 
-RankModel::Converted::Converted(const std::vector<ParameterSpec>& specs) {
-  for (const ParameterSpec& spec : specs) {
-    weights.emplace_back(spec.num_elements());
-    gradients.emplace_back(spec.num_elements());
-  }
-}
-
 RankModel::RankModel(const Options& options, tessera::Stream& compute)
     : model_(options.model),
       dtype_(options.dtype),
@@ -60,16 +48,13 @@ RankModel::RankModel(const Options& options, tessera::Stream& compute)
       norm_rows_{0, options.batch * options.model.context},
       x_(norm_rows_.end * options.model.width),
       head_(options.model, options.batch),
-      work_(options.model, options.batch),
-      converted_root_(converts() ? RootParameters(options.model)
-                                 : std::vector<ParameterSpec>()),
-      converted_block_(converts() ? BlockParameters(options.model)
-                                  : std::vector<ParameterSpec>()) {}
+      work_(options.model, options.batch) {}
 
 absl::StatusOr<std::unique_ptr<RankModel>> RankModel::Create(
     const Options& options, Context& context, tessera::CommSet& comms,
     tessera::Stream& compute) {
   auto model = std::unique_ptr<RankModel>(new RankModel(options, compute));
+  TESSERA_RETURN_IF_ERROR(model->PrepareToCompute(options));
   TESSERA_ASSIGN_OR_RETURN(
       model->root_,
       model->AddUnit(context, "root", RootParameters(options.model),
@@ -93,6 +78,26 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::Create(
     model->norm_rows_ = {rows.begin, rows.end};
   }
   return model;
+}
+
+absl::Status RankModel::PrepareToCompute(const Options& options) {
+  host_ = &compute_;
+  if (options.on_gpus()) {
+    host_device_ = std::make_unique<tessera::CpuDevice>();
+    TESSERA_ASSIGN_OR_RETURN(host_stream_, host_device_->NewStream("model"));
+    host_ = host_stream_.get();
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      UnitValues root,
+      UnitValues::Create(options, RootParameters(options.model), compute_,
+                         *host_));
+  TESSERA_ASSIGN_OR_RETURN(
+      UnitValues block,
+      UnitValues::Create(options, BlockParameters(options.model), compute_,
+                         *host_));
+  root_values_.emplace(std::move(root));
+  block_values_.emplace(std::move(block));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Unit*> RankModel::AddUnit(
@@ -142,55 +147,9 @@ absl::StatusOr<std::vector<tessera::ShardedTensor>> RankModel::NormGradients()
   return gradients;
 }
 
-absl::StatusOr<std::vector<const float*>> RankModel::Weights(
-    const Unit& unit, Converted& converted) {
-  std::vector<const float*> weights;
-  for (ParameterId p = 0; p < unit.num_parameters(); ++p) {
-    TESSERA_ASSIGN_OR_RETURN(const TensorView weight, unit.weight(p));
-    if (!converts()) {
-      weights.push_back(weight.as<float>());
-      continue;
-    }
-    TESSERA_RETURN_IF_ERROR(compute_.device().kernels().Cast(
-        compute_, Flat(converted.weights[p]), weight));
-    weights.push_back(converted.weights[p].data());
-  }
-  return weights;
-}
-
-absl::StatusOr<std::vector<float*>> RankModel::Gradients(Unit& unit,
-                                                         GradientWrite write,
-                                                         Converted& converted) {
-  std::vector<float*> gradients;
-  for (ParameterId p = 0; p < unit.num_parameters(); ++p) {
-    if (!converts()) {
-      TESSERA_ASSIGN_OR_RETURN(const TensorView gradient, unit.grad(p, write));
-      gradients.push_back(gradient.as<float>());
-      continue;
-    }
-    if (write == GradientWrite::kAccumulate) {
-      TESSERA_RETURN_IF_ERROR(compute_.device().kernels().Fill(
-          compute_, Flat(converted.gradients[p]), 0.0));
-    }
-    gradients.push_back(converted.gradients[p].data());
-  }
-  return gradients;
-}
-
-absl::Status RankModel::FinishGradients(Unit& unit, Converted& converted) {
-  if (!converts()) return absl::OkStatus();
-  for (ParameterId p = 0; p < unit.num_parameters(); ++p) {
-    TESSERA_ASSIGN_OR_RETURN(const TensorView gradient,
-                             unit.grad(p, GradientWrite::kOverwrite));
-    TESSERA_RETURN_IF_ERROR(compute_.device().kernels().Cast(
-        compute_, gradient, Flat(converted.gradients[p])));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RankModel::Launch(absl::string_view name,
                                std::function<void()> body) {
-  return compute_.Launch({.name = name}, [body = std::move(body)] {
+  return host_->Launch({.name = name}, [body = std::move(body)] {
     body();
     return absl::OkStatus();
   });
@@ -210,7 +169,7 @@ absl::Status RankModel::GatherRows(std::vector<float>& matrix) {
 
 absl::Status RankModel::Forward() {
   root_->BeforeForward();
-  TESSERA_ASSIGN_OR_RETURN(const auto root, Weights(*root_, converted_root_));
+  TESSERA_ASSIGN_OR_RETURN(const auto root, root_values_->Weights(*root_));
   TESSERA_RETURN_IF_ERROR(Launch("embed", [this, root] {
     model_.EmbedForward(root, batch_.tokens, absl::MakeSpan(x_));
   }));
@@ -233,7 +192,7 @@ absl::Status RankModel::Forward() {
 absl::Status RankModel::BlockForward(size_t b) {
   BlockActivations<float>& saved = activations_[b];
   TESSERA_ASSIGN_OR_RETURN(const auto weights,
-                           Weights(*blocks_[b], converted_block_));
+                           block_values_->Weights(*blocks_[b]));
   const auto norm = [&](BlockNorm which) -> absl::Status {
     TESSERA_RETURN_IF_ERROR(Launch("norm", [this, which, weights, &saved] {
       model_.NormForward(which, weights, x_, norm_rows_, saved);
@@ -252,11 +211,11 @@ absl::Status RankModel::BlockForward(size_t b) {
 
 absl::Status RankModel::Backward() {
   root_->BeforeBackward();
-  TESSERA_ASSIGN_OR_RETURN(const auto root, Weights(*root_, converted_root_));
+  TESSERA_ASSIGN_OR_RETURN(const auto root, root_values_->Weights(*root_));
   // Head and embedding both add to the token embedding's gradient.
   TESSERA_ASSIGN_OR_RETURN(
       const auto d_root,
-      Gradients(*root_, GradientWrite::kAccumulate, converted_root_));
+      root_values_->Gradients(*root_, GradientWrite::kAccumulate));
   TESSERA_RETURN_IF_ERROR(Launch("loss backward", [this, root, d_root] {
     model_.LossBackward(root, head_, batch_.targets, work_, d_root,
                         absl::MakeSpan(x_));
@@ -274,7 +233,7 @@ absl::Status RankModel::Backward() {
   TESSERA_RETURN_IF_ERROR(Launch("embed backward", [this, d_root] {
     model_.EmbedBackward(batch_.tokens, x_, d_root);
   }));
-  TESSERA_RETURN_IF_ERROR(FinishGradients(*root_, converted_root_));
+  TESSERA_RETURN_IF_ERROR(root_values_->FinishGradients(*root_));
   root_->AfterBackward();
   return absl::OkStatus();
 }
@@ -282,10 +241,10 @@ absl::Status RankModel::Backward() {
 absl::Status RankModel::BlockBackward(size_t b) {
   const BlockActivations<float>& saved = activations_[b];
   TESSERA_ASSIGN_OR_RETURN(const auto weights,
-                           Weights(*blocks_[b], converted_block_));
+                           block_values_->Weights(*blocks_[b]));
   TESSERA_ASSIGN_OR_RETURN(
       const auto d_weights,
-      Gradients(*blocks_[b], GradientWrite::kOverwrite, converted_block_));
+      block_values_->Gradients(*blocks_[b], GradientWrite::kOverwrite));
   const auto norm = [&](BlockNorm which) -> absl::Status {
     TESSERA_RETURN_IF_ERROR(
         Launch("norm backward", [this, which, weights, d_weights, &saved] {
@@ -305,7 +264,7 @@ absl::Status RankModel::BlockBackward(size_t b) {
                                  absl::MakeSpan(x_));
       }));
   TESSERA_RETURN_IF_ERROR(norm(BlockNorm::kAttention));
-  return FinishGradients(*blocks_[b], converted_block_);
+  return block_values_->FinishGradients(*blocks_[b]);
 }
 
 }  // namespace char_lm

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,17 +15,18 @@
 #include "char_lm/options.h"
 #include "char_lm/parameter.h"
 #include "char_lm/text.h"
+#include "char_lm/unit_values.h"
 #include "tessera/comm/comm_set.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/stream.h"
 #include "tessera/fsdp/context.h"
 #include "tessera/fsdp/unit.h"
 
 namespace char_lm {
 
-// The model of one rank: its units in Tessera and its activations. f32 weights
-// and gradients are used where Tessera keeps them; those of other dtypes are
-// converted to f32 and back around each unit's computation.
+// The model of one rank: its units in Tessera and its activations. It computes
+// in f32 on the host, whatever keeps the weights: see UnitValues.
 //
 // Along the axis "tp" ranks have the same data and weights. Each computes its
 // part of the rows of every layer norm, which are then gathered, and everything
@@ -46,28 +48,13 @@ class RankModel {
   absl::StatusOr<std::vector<tessera::ShardedTensor>> NormGradients() const;
 
  private:
-  // The weights and gradients of a unit in f32, where it has another dtype.
-  struct Converted {
-    explicit Converted(const std::vector<ParameterSpec>& specs);
-    std::vector<std::vector<float>> weights;
-    std::vector<std::vector<float>> gradients;
-  };
-
   RankModel(const Options& options, tessera::Stream& compute);
 
   absl::StatusOr<tessera::Unit*> AddUnit(
       tessera::Context& context, absl::string_view name,
       const std::vector<ParameterSpec>& specs, tessera::UnitOptions options);
-  bool converts() const { return dtype_ != tessera::DType::kF32; }
-
-  // Where the model reads weights and writes gradients, of a unit that is open.
-  absl::StatusOr<std::vector<const float*>> Weights(const tessera::Unit& unit,
-                                                    Converted& converted);
-  absl::StatusOr<std::vector<float*>> Gradients(tessera::Unit& unit,
-                                                tessera::GradientWrite write,
-                                                Converted& converted);
-  // Once the gradients are written.
-  absl::Status FinishGradients(tessera::Unit& unit, Converted& converted);
+  // Chooses the stream that the model computes on, and what it computes with.
+  absl::Status PrepareToCompute(const Options& options);
 
   absl::Status Launch(absl::string_view name, std::function<void()> body);
   // The rows of a matrix that ranks along "tp" computed, on all of them.
@@ -81,6 +68,10 @@ class RankModel {
   const Model model_;
   const tessera::DType dtype_;
   tessera::Stream& compute_;
+  // A CPU's, beside a GPU's `compute_`; else null.
+  std::unique_ptr<tessera::CpuDevice> host_device_;
+  std::unique_ptr<tessera::Stream> host_stream_;
+  tessera::Stream* host_ = nullptr;  // what the model computes on
   tessera::Communicator* tensor_parallel_ = nullptr;  // null for one rank
   Rows norm_rows_;  // those that this rank computes
   tessera::Unit* root_ = nullptr;
@@ -92,8 +83,8 @@ class RankModel {
   std::vector<BlockActivations<float>> activations_;  // per block
   HeadActivations<float> head_;
   Workspace<float> work_;
-  Converted converted_root_;
-  Converted converted_block_;  // of the one that computes
+  std::optional<UnitValues> root_values_;
+  std::optional<UnitValues> block_values_;  // of the one that computes
 };
 
 }  // namespace char_lm

@@ -57,10 +57,12 @@ int64_t Find(const std::map<std::string, int64_t>& bytes,
 }
 
 // Removes what comes and goes within a step, and returns its bytes: the
-// workspace of redistributions, and chunks of the all-reduce along "tp".
+// workspace of redistributions, what NCCL packs, the loss on a GPU, and chunks
+// of the all-reduce along "tp".
 int64_t TakeTransient(std::map<std::string, int64_t>& peaks) {
   int64_t bytes = 0;
-  for (const char* tag : {"workspace", tessera::kCoalescedChunkTag}) {
+  for (const char* tag :
+       {"workspace", "nccl staging", kLossTag, tessera::kCoalescedChunkTag}) {
     bytes += Find(peaks, tag);
     peaks.erase(tag);
   }
@@ -84,9 +86,11 @@ absl::StatusOr<std::string> DescribeRun(const Options& options,
                                         const Text& text) {
   using tessera::Placement;
   std::string out = absl::StrFormat(
-      "text: %s, %d characters, %d distinct\nmesh: %s, %d ranks as threads\n",
+      "text: %s, %d characters, %d distinct\nmesh: %s, %d ranks as %s%s\n",
       options.text_path, text.tokens.size(), text.vocab_size(),
-      options.mesh.ToString(), options.mesh.size());
+      options.mesh.ToString(), options.mesh.size(),
+      options.process == nullptr ? "threads" : "processes",
+      options.on_gpus() ? ", a GPU each" : "");
   const int axes = options.mesh.num_axes();
   if (axes == 0) return out;
 
@@ -115,8 +119,8 @@ Tolerances TolerancesOf(const Options& options) {
   // Gradients that are rounded to bf16 in other parts differ by one in 256.
   if (options.dtype == tessera::DType::kBF16) tolerances.big_batch = 2e-2;
   // The norm, and norm gradients along "tp", add up in another order, these
-  // from other parts.
-  if (options.tensor_parallel_size() > 1) {
+  // from other parts; under NCCL all gradients may.
+  if (options.tensor_parallel_size() > 1 || options.on_gpus()) {
     tolerances.oracle = tolerances.big_batch;
   } else if (options.clip.has_value()) {
     tolerances.oracle = 1e-4;

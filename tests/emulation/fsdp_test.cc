@@ -32,6 +32,7 @@ std::vector<ToyRun> RunsOnGpus() {
 TEST(EmulatedFsdpTest, AllStrategiesHaveTheBitsOfTheOracleInAnyOrder) {
   uint64_t seed = 0;
   for (const ToyRun& run : RunsOnGpus()) {
+    if (testing::kSanitized && run.zero_grad == ZeroGrad::kFill) continue;
     for (const TrainingOptions& options :
          {TrainingOptions{}, TrainingOptions{.finalizes_often = true},
           TrainingOptions{.skips_units = true}}) {
@@ -44,6 +45,7 @@ TEST(EmulatedFsdpTest, AllStrategiesHaveTheBitsOfTheOracleInAnyOrder) {
 
 TEST(EmulatedFsdpTest, TrainsInBf16WithMainWeightsInF32) {
   for (ToyRun run : RunsOnGpus()) {
+    if (testing::kSanitized && run.strategy != "hfsdp") continue;
     run.dtype = DType::kBF16;
     run.optimizer = testing::ToyOptimizer::kAdamW;
     const ScheduledTraining training(run);
@@ -52,27 +54,31 @@ TEST(EmulatedFsdpTest, TrainsInBf16WithMainWeightsInF32) {
   }
 }
 
+// Those of NCCL's streams and staging included.
 TEST(EmulatedFsdpTest, EveryWaitOfAStepIsMissed) {
-  for (const ToyRun& run : RunsOnGpus()) {
-    if (run.strategy != "hsdp" && run.strategy != "zero3") continue;
-    if (testing::kSanitized && run.strategy != "hsdp") continue;
-    const ScheduledTraining training(run, {.skips_units = true});
-    testing::ScheduledReport report;
-    ASSERT_OK(training.Run({}, &report, RunAsScheduled));
-    int missed = 0;
-    for (size_t call = 0; call < report.waits[0].size(); ++call) {
-      const testing::StreamWait& wait = report.waits[0][call];
-      if (wait.redundant) continue;
-      ++missed;
-      EXPECT_THAT(training.Run({.drop_wait = {{0, static_cast<int64_t>(call)}}},
-                               nullptr, RunAsScheduled),
-                  testing::StatusIs(absl::StatusCode::kFailedPrecondition,
-                                    HasSubstr("not ordered after")))
-          << wait.stream << " waits for " << wait.recorded_on << " between "
-          << wait.before << " and " << wait.after;
-    }
-    EXPECT_GT(missed, 10);
+  ToyRun run;
+  run.steps = 2;
+  run.microbatches = 2;
+  run.units = testing::DefaultToyUnits();
+  run.launch = LaunchWork;
+  const ScheduledTraining training(run, {.skips_units = true});
+  testing::ScheduledReport report;
+  ASSERT_OK(training.Run({}, &report, RunAsScheduled));
+  const std::vector<testing::StreamWait>& waits = report.waits[0];
+  int missed = 0;
+  for (size_t call = 0; call < waits.size(); ++call) {
+    const testing::StreamWait& wait = waits[call];
+    if (wait.redundant) continue;
+    ++missed;
+    if (testing::kSanitized && missed % 8 != 0) continue;
+    EXPECT_THAT(training.Run({.drop_wait = {{0, static_cast<int64_t>(call)}}},
+                             nullptr, RunAsScheduled),
+                testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("not ordered after")))
+        << wait.stream << " waits for " << wait.recorded_on << " between "
+        << wait.before << " and " << wait.after;
   }
+  EXPECT_GT(missed, 10);
 }
 
 // One rank: nothing that is captured waits for another one.

@@ -11,6 +11,7 @@
 #include "tests/redistribute/all_layouts.h"
 #include "tests/redistribute/run_plans.h"
 #include "tests/redistribute/sampling.h"
+#include "tests/sanitized.h"
 
 namespace tessera::emulation {
 namespace {
@@ -27,7 +28,7 @@ TEST(EmulatedRedistributionTest, PlansGiveTheReferenceValuesInAnyOrder) {
           testing::AllLayouts(tensor, DeviceMesh::Parse(mesh).value(), ops);
       for (uint64_t seed = 0; seed < 2; ++seed) {
         std::vector<Plan> plans;
-        for (int i = 0; i < 40; ++i) {
+        for (int i = 0; i < (testing::kSanitized ? 5 : 25); ++i) {
           plans.push_back(MakePlan(layouts[random() % layouts.size()],
                                    layouts[random() % layouts.size()],
                                    Topology::LocalCpu())

@@ -11,8 +11,7 @@ namespace {
 
 absl::Status NotBuilt() {
   return absl::UnavailableError(
-      "comm: this build has no NCCL; configure it with TESSERA_CUDA=ON and "
-      "TESSERA_NCCL=ON");
+      "comm: this build has no NCCL; configure it with TESSERA_NCCL=ON");
 }
 
 }  // namespace

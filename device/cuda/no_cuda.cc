@@ -6,7 +6,7 @@ namespace {
 
 absl::Status NotBuiltIn() {
   return absl::UnavailableError(
-      "cuda: want CUDA, found a build of Tessera without it (TESSERA_CUDA)");
+      "cuda: this build has no CUDA; configure it with TESSERA_CUDA=ON");
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ struct NcclRank {
 };
 
 // Runs `program` once per rank, each on a thread of this process with a GPU of
-// its own, and joins them. A rank that returns an error aborts its own
-// communicators: the others notice as NcclWorld says, at the timeout at the
-// latest. Returns OK, or the error of the rank that failed first, with "rank N:
-// " before its message.
+// its own, and joins them. A rank that returns an error aborts `comms.world()`:
+// the others notice as NcclWorld says, at the timeout at the latest. Returns
+// OK, or the error of the rank that failed first, with "rank N: " before its
+// message.
 // ERRORS: also InvalidArgument for num_ranks < 1, and Unavailable where CUDA or
 // NCCL is not built in or there are fewer GPUs than ranks, before any program
 // is run.

@@ -30,7 +30,8 @@ constexpr char kExamples[] =
     "optim=[Flat,Flat]\"\n"
     "  mpirun -n 4 char_lm --backend mpi\n"
     "  char_lm --backend nccl --mesh dp=2\n"
-    "  torchrun --no-python --nproc-per-node 4 char_lm --backend nccl\n";
+    "  torchrun --no-python --nproc-per-node 4 env MASTER_PORT=29600 \\\n"
+    "      char_lm --backend nccl\n";
 
 // CLI11's messages may have several lines.
 std::string FirstLine(const std::string& text) {

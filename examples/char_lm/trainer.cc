@@ -1,6 +1,5 @@
 #include "char_lm/trainer.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/functional/function_ref.h"

@@ -123,7 +123,6 @@ TEST(ProgramTest, HoldsMemoryAndTrafficAgainstAnotherStrategy) {
   }
 }
 
-// One line on stderr, nothing on stdout, exit status 2.
 // Of every rank, each stream with what it did in the last step.
 TEST(ProgramTest, WritesATraceOfTheLastStep) {
   for (const char* streams : {"inline", "worker"}) {
@@ -188,6 +187,7 @@ TEST(ProgramTest, WritesATraceOfTheLastStep) {
   }
 }
 
+// One line on stderr, nothing on stdout, exit status 2.
 TEST(ProgramTest, ComplainsInOneLine) {
   const TemporaryFile empty("");
   const TemporaryFile brief("abc");
@@ -222,6 +222,8 @@ TEST(ProgramTest, ComplainsInOneLine) {
       {"--streams 9", "--streams"},
       {"--streams 0", "--streams"},
       {"--heads 5", "heads"},
+      {"--backend nccl --mesh dp=2,tp=2", "--backend nccl has no axis 'tp'"},
+      {"--backend nccl --trace trace.json", "--backend nccl has no --trace"},
       {"--lr -1", "--lr: rate is '-1', want a finite number above 0"},
       {"--lr 0", "'0'"},
       {"--lr nan", "'nan'"},
@@ -245,6 +247,18 @@ TEST(ProgramTest, ComplainsInOneLine) {
     EXPECT_EQ(std::count(all.output.begin(), all.output.end(), '\n'), 1)
         << all.output;
     EXPECT_EQ(RunProgram(kProgram + c.arguments + " 2>/dev/null").output, "");
+  }
+}
+
+// Before anything else is done, whatever a launcher has set.
+TEST(ProgramTest, SaysThatThereIsNoGpu) {
+  for (const char* launcher : {"", "RANK=0 "}) {
+    const ProgramResult result = RunProgram(absl::StrCat(
+        "CUDA_VISIBLE_DEVICES= ", launcher, kProgram, "--backend nccl 2>&1"));
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_THAT(result.output, StartsWith("char_lm: cuda: "));
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1)
+        << result.output;
   }
 }
 

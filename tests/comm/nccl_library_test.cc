@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/comm/nccl/nccl_world.h"
+#include "tessera/comm/nccl/run_nccl_ranks.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tests/status_matchers.h"
 
@@ -38,6 +39,20 @@ TEST(NcclLibraryTest, IsUnavailableWithoutAGpu) {
   const auto memory = NcclAllocator::Create();
   ASSERT_OK(memory);
   EXPECT_EQ((*memory)->Allocate(1, nullptr), nullptr);
+}
+
+TEST(NcclLibraryTest, RunsNoRankWithoutAGpuForEach) {
+  int runs = 0;
+  const auto program = [&](NcclRank&) {
+    ++runs;
+    return absl::OkStatus();
+  };
+  // More than any host has.
+  EXPECT_THAT(RunNcclRanks(1000, program),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(RunNcclRanks(0, program),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(runs, 0);
 }
 
 }  // namespace

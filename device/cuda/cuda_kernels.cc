@@ -74,11 +74,17 @@ cudaError_t FillView(cudaStream_t stream, const TensorView& dst, double value) {
                     });
 }
 
-cudaError_t CopyBytes(cudaStream_t stream, const TensorView& dst,
+cudaError_t CopyBytes(cudaStream_t stream, void* dst, const void* src,
+                      int64_t bytes, cudaMemcpyKind kind) {
+  // Null pointers are legal only here.
+  if (bytes == 0) return cudaSuccess;
+  return cudaMemcpyAsync(dst, src, bytes, kind, stream);
+}
+
+cudaError_t CopyDense(cudaStream_t stream, const TensorView& dst,
                       const TensorView& src) {
-  if (dst.num_elements() == 0) return cudaSuccess;
-  return cudaMemcpyAsync(dst.data(), src.data(), dst.num_bytes(),
-                         cudaMemcpyDeviceToDevice, stream);
+  return CopyBytes(stream, dst.data(), src.data(), dst.num_bytes(),
+                   cudaMemcpyDeviceToDevice);
 }
 
 cudaError_t CopyView(cudaStream_t stream, const TensorView& dst,
@@ -86,7 +92,7 @@ cudaError_t CopyView(cudaStream_t stream, const TensorView& dst,
   // Views that overlap are the same.
   if (dst.num_elements() == 0 || dst.data() == src.data()) return cudaSuccess;
   const Loops loops = LoopsOver(dst, {&src, 1});
-  if (IsDense(loops)) return CopyBytes(stream, dst, src);
+  if (IsDense(loops)) return CopyDense(stream, dst, src);
   return ForEachBox(
       loops, kMaxBoxElements, [&](const Box& box, const BoxOffsets& offsets) {
         return CopyBox(stream, ElementBytesOf(dst), AddressOf(dst, offsets[0]),
@@ -129,7 +135,7 @@ class CudaKernels final : public Kernels {
       const cudaStream_t handle = HandleOf(stream);
       return CudaStatus(
           dst.dtype() == src.dtype()
-              ? CopyBytes(handle, dst, src)
+              ? CopyDense(handle, dst, src)
               : CastDense(handle, dst.dtype(), dst.data(), src.dtype(),
                           src.data(), src.num_elements()),
           "cast");
@@ -210,19 +216,17 @@ class CudaKernels final : public Kernels {
   LaunchBody CopyFromHostBody(Stream& stream, const TensorView& dst,
                               const void* host) override {
     return [&stream, &dst, host] {
-      return CudaStatus(
-          cudaMemcpyAsync(dst.data(), host, dst.num_bytes(),
-                          cudaMemcpyHostToDevice, HandleOf(stream)),
-          "cudaMemcpyAsync from the host");
+      return CudaStatus(CopyBytes(HandleOf(stream), dst.data(), host,
+                                  dst.num_bytes(), cudaMemcpyHostToDevice),
+                        "cudaMemcpyAsync from the host");
     };
   }
   LaunchBody CopyToHostBody(Stream& stream, void* host,
                             const TensorView& src) override {
     return [&stream, host, &src] {
-      return CudaStatus(
-          cudaMemcpyAsync(host, src.data(), src.num_bytes(),
-                          cudaMemcpyDeviceToHost, HandleOf(stream)),
-          "cudaMemcpyAsync to the host");
+      return CudaStatus(CopyBytes(HandleOf(stream), host, src.data(),
+                                  src.num_bytes(), cudaMemcpyDeviceToHost),
+                        "cudaMemcpyAsync to the host");
     };
   }
 };

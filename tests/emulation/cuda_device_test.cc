@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -281,11 +282,11 @@ absl::StatusOr<cudaGraphExec_t> Capture(
   const absl::Status status = body();
   cudaGraph_t graph = nullptr;
   const cudaError_t error = cudaStreamEndCapture(HandleOf(origin), &graph);
+  const absl::Cleanup destroy = [graph] { cudaGraphDestroy(graph); };
   TESSERA_RETURN_IF_ERROR(status);
   if (error != cudaSuccess) return absl::InternalError("no graph");
   cudaGraphExec_t exec = nullptr;
   cudaGraphInstantiate(&exec, graph, 0);
-  cudaGraphDestroy(graph);
   return exec;
 }
 

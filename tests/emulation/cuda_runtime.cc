@@ -290,6 +290,7 @@ cudaError_t cudaFreeHost(void* data) {
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes,
                             cudaMemcpyKind, cudaStream_t stream) {
   if (Fails()) return Return(kInjected);
+  if (dst == nullptr || src == nullptr) return Return(cudaErrorInvalidValue);
   const tessera::internal::Touched touched[] = {{src, bytes, false},
                                                 {dst, bytes, true}};
   return Return(machine().Enqueue(

@@ -445,6 +445,13 @@ std::shared_ptr<NcclMatch> NcclNetwork::MatchOf(const NcclCall& call,
   return *match;
 }
 
+NcclNetwork::~NcclNetwork() {
+  for (auto& [id, clique] : cliques_) {
+    for (auto& [number, match] : clique.collectives) match->launches.clear();
+    for (auto& [number, match] : clique.messages) match->launches.clear();
+  }
+}
+
 ncclResult_t NcclNetwork::Enqueue(const std::shared_ptr<NcclLaunch>& launch) {
   std::vector<Touched> touched;
   for (const NcclCall& call : launch->calls) {

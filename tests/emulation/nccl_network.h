@@ -46,7 +46,8 @@ struct NcclCall {
 
 struct NcclLaunch;
 
-// Calls of all members that belong together.
+// Calls of all members that belong together. Launches share their matches, and
+// matches their launches, until NcclNetwork ends.
 struct NcclMatch {
   // By rank; of a message the sender's, then the receiver's. Null: has not
   // come.
@@ -116,6 +117,7 @@ class NcclNetwork {
  public:
   // LIFETIME: borrows the machine.
   explicit NcclNetwork(Machine& machine) : machine_(machine) {}
+  ~NcclNetwork();
   NcclNetwork(const NcclNetwork&) = delete;
   NcclNetwork& operator=(const NcclNetwork&) = delete;
 

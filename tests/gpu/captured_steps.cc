@@ -128,12 +128,13 @@ absl::StatusOr<cudaGraphExec_t> CaptureStep(Training& training) {
   if (status.ok()) status = training.context().JoinStreams();
   cudaGraph_t graph = nullptr;
   const cudaError_t error = cudaStreamEndCapture(stream, &graph);
+  const absl::Cleanup destroy = [graph] {
+    if (graph != nullptr) cudaGraphDestroy(graph);
+  };
   TESSERA_RETURN_IF_ERROR(status);
   TESSERA_RETURN_IF_ERROR(CudaOk(error));
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
-  cudaGraphDestroy(graph);
-  TESSERA_RETURN_IF_ERROR(CudaOk(made));
+  TESSERA_RETURN_IF_ERROR(CudaOk(cudaGraphInstantiate(&exec, graph, 0)));
   return exec;
 }
 

@@ -32,8 +32,7 @@ ConformanceWorld Mpi(CpuStreams streams) {
           .run =
               [=](ConformanceProgram program) {
                 return RunThisRank(streams, program);
-              },
-          .every = 5};
+              }};
 }
 
 // Where processes share few cores, one kind of stream will do.

@@ -188,11 +188,16 @@ absl::Status CheckLosses(const TrainResult& result,
 }
 
 std::string DescribeCommunication(const TrainResult& result) {
-  std::string out = Heading("communication of rank 0 in one step");
-  absl::StrAppendFormat(&out, "%-12s %-16s %8s %16s\n", "axis", "kind", "calls",
-                        "bytes received");
+  size_t width = 12;  // of the longest name
   for (const auto& [key, counter] : result.communication) {
-    absl::StrAppendFormat(&out, "%-12s %-16s %8d %16d\n", key.first,
+    width = std::max(width, key.first.size());
+  }
+  const auto pad = static_cast<int>(width);
+  std::string out = Heading("communication of rank 0 in one step");
+  absl::StrAppendFormat(&out, "%-*s %-16s %8s %16s\n", pad, "axis", "kind",
+                        "calls", "bytes received");
+  for (const auto& [key, counter] : result.communication) {
+    absl::StrAppendFormat(&out, "%-*s %-16s %8d %16d\n", pad, key.first,
                           tessera::CollectiveKindName(key.second),
                           counter.calls, counter.bytes_received);
   }

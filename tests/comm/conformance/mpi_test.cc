@@ -29,10 +29,9 @@ absl::Status RunThisRank(CpuStreams streams, ConformanceProgram program) {
 ConformanceWorld Mpi(CpuStreams streams) {
   return {.name = streams == CpuStreams::kInline ? "Inline" : "Worker",
           .ranks = MpiTestWorld().num_ranks(),
-          .run =
-              [=](ConformanceProgram program) {
-                return RunThisRank(streams, program);
-              }};
+          .run = [=](ConformanceProgram program) {
+            return RunThisRank(streams, program);
+          }};
 }
 
 // Where processes share few cores, one kind of stream will do.

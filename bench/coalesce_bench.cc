@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr int64_t kTensors = 256;
+constexpr int64_t kTensors = 1024;
 constexpr int64_t kTensorBytes = 256 << 10;
 constexpr int64_t kTotalMiB = kTensors * kTensorBytes >> 20;
 

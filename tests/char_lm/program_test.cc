@@ -96,13 +96,13 @@ TEST(ProgramTest, ShowsTheNormOfEachStep) {
 TEST(ProgramTest, ShowsWhatTheRunConsistsOf) {
   const ProgramResult result = RunCharLm(std::string(kTiny) + "--no-reference");
   EXPECT_EQ(result.exit_status, 0) << result.output;
-  EXPECT_THAT(
-      result.output,
-      AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"),
-            HasSubstr("-AR(dp_outer)->"),
-            HasSubstr("unit block1  param=[R, Flat]"), HasSubstr("padding"),
-            HasSubstr("step    2  loss"), HasSubstr("dp_outer     all_reduce"),
-            HasSubstr("main_grad"), Not(HasSubstr("oracle"))));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("mesh: dp_outer=2,dp_inner=2"),
+                    HasSubstr("-AR(dp_outer)->"),
+                    HasSubstr("unit block1  param=[R, Flat]"),
+                    HasSubstr("padding"), HasSubstr("step    2  loss"),
+                    ContainsRegex("\ndp_outer +all_reduce"),
+                    HasSubstr("main_grad"), Not(HasSubstr("oracle"))));
 }
 
 TEST(ProgramTest, HoldsMemoryAndTrafficAgainstAnotherStrategy) {

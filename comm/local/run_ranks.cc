@@ -2,40 +2,16 @@
 
 #include <memory>
 #include <optional>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tessera/base/mutex.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/call_program.h"
+#include "tessera/comm/rank_threads.h"
 
 namespace tessera {
 namespace {
 
 using Program = absl::FunctionRef<absl::Status(LocalRank&)>;
-
-// Keeps the first error, of those that others follow from. Thread-safe.
-class FirstError {
- public:
-  void Report(int rank, const absl::Status& status) {
-    MutexLock lock(mutex_);
-    if (status.ok()) return;
-    const bool is_better = absl::IsAborted(first_) && !absl::IsAborted(status);
-    if (!first_.ok() && !is_better) return;
-    first_ = absl::Status(status.code(),
-                          absl::StrCat("rank ", rank, ": ", status.message()));
-  }
-  absl::Status Get() const {
-    MutexLock lock(mutex_);
-    return first_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  absl::Status first_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -46,7 +22,7 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
         absl::StrCat("comm: want at least 1 rank, found ", num_ranks));
   }
   LocalWorld world(num_ranks, options.world);
-  FirstError error;
+  internal::FirstError error;
 
   // A rank's error is on record before the others' that follow from it.
   const auto end = [&](int rank, const absl::Status& status) {
@@ -71,17 +47,7 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
     end(rank, run());
   };
 
-  std::vector<std::thread> threads;
-  threads.reserve(num_ranks);
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    try {
-      threads.emplace_back(run_rank, rank);
-    } catch (const std::system_error& e) {
-      end(rank, absl::ResourceExhaustedError(
-                    absl::StrCat("comm: want a thread, found ", e.what())));
-    }
-  }
-  for (std::thread& thread : threads) thread.join();
+  internal::RunOnThreads(num_ranks, run_rank, end);
   return error.Get();
 }
 

@@ -1,38 +1,18 @@
 #include "tessera/comm/nccl/run_nccl_ranks.h"
 
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tessera/base/mutex.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/call_program.h"
+#include "tessera/comm/rank_threads.h"
 
 namespace tessera {
 namespace {
 
 using Program = absl::FunctionRef<absl::Status(NcclRank&)>;
-
-// Thread-safe.
-class FirstError {
- public:
-  void Report(int rank, const absl::Status& status) {
-    MutexLock lock(mutex_);
-    if (status.ok() || !first_.ok()) return;
-    first_ = absl::Status(status.code(),
-                          absl::StrCat("rank ", rank, ": ", status.message()));
-  }
-  absl::Status Get() const {
-    MutexLock lock(mutex_);
-    return first_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  absl::Status first_ ABSL_GUARDED_BY(mutex_);
-};
 
 // All of them before any rank begins: none waits for one that has no GPU.
 absl::StatusOr<std::vector<std::unique_ptr<CudaDevice>>> OpenDevices(
@@ -75,15 +55,16 @@ absl::Status RunNcclRanks(int num_ranks, Program program,
   }
   TESSERA_ASSIGN_OR_RETURN(const auto devices, OpenDevices(num_ranks));
   TESSERA_ASSIGN_OR_RETURN(const NcclId id, NewNcclId());
-  FirstError error;
-  std::vector<std::thread> threads;
-  for (const auto& device : devices) {
-    threads.emplace_back([&] {
-      error.Report(device->ordinal(),
-                   RunRank(*device, id, num_ranks, options, program));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  internal::FirstError error;
+  const auto end = [&](int rank, const absl::Status& status) {
+    error.Report(rank, status);
+  };
+  internal::RunOnThreads(
+      num_ranks,
+      [&](int rank) {
+        end(rank, RunRank(*devices[rank], id, num_ranks, options, program));
+      },
+      end);
   return error.Get();
 }
 

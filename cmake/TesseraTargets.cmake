@@ -89,22 +89,28 @@ function(tessera_page_code page variable)
 endfunction()
 
 # tessera_test(<name> SOURCES a_test.cc ... DEPS target ...
-#              [LABEL unit|property|slow] [TIMEOUT seconds])
+#              [LABEL unit|property|slow|mpi] [TIMEOUT seconds]
+#              [PROCESSORS cores])
 #
 # Registers every test case of the program with ctest.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;DEPS"
+    ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
     tessera_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+      PROCESSORS ${ARG_PROCESSORS})
 endfunction()
 
 # tessera_mpi_test(<program> <ranks> [ARGS argument ...])

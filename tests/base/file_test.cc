@@ -6,15 +6,18 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::internal {
 namespace {
 
 using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::TemporaryFolder;
 
 TEST(FileTest, HoldsWhatWasWrittenLast) {
-  const std::string path = ::testing::TempDir() + "/tessera_file_test";
+  const TemporaryFolder folder;
+  const std::string path = folder.File("text");
   for (const std::string& text :
        {std::string(10'000, 'x'), std::string("a\0\r\n\xff", 5),
         std::string()}) {

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/run_program.h"
+#include "tests/temporary_folder.h"
 
 namespace char_lm {
 namespace {
@@ -37,19 +38,16 @@ ProgramResult RunCharLm(const std::string& arguments) {
   return RunProgram(kProgram + arguments + " 2>&1");
 }
 
-// A file with `content` in a directory that goes with this object.
+// A file with `content` that goes with this object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content) {
-    std::string pattern = ::testing::TempDir() + "/char_lm_XXXXXX";
-    directory_ = mkdtemp(pattern.data());
     std::ofstream(path()) << content;
   }
-  ~TemporaryFile() { std::filesystem::remove_all(directory_); }
-  std::string path() const { return directory_ + "/text"; }
+  std::string path() const { return folder_.File("text"); }
 
  private:
-  std::string directory_;
+  const TemporaryFolder folder_;
 };
 
 TEST(ProgramTest, TrainsAndChecksItself) {

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -13,6 +12,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/temporary_folder.h"
 
 namespace char_lm {
 namespace {
@@ -24,12 +24,6 @@ using ::testing::Not;
 
 class LoadTextTest : public ::testing::Test {
  protected:
-  LoadTextTest() {
-    std::string name = ::testing::TempDir() + "char_lm_text_XXXXXX";
-    directory_ = ::mkdtemp(name.data());
-  }
-  ~LoadTextTest() override { fs::remove_all(directory_); }
-
   std::string Write(const std::string& name, const std::string& bytes) const {
     const fs::path path = directory_ / name;
     std::ofstream(path, std::ios::binary) << bytes;
@@ -59,7 +53,8 @@ class LoadTextTest : public ::testing::Test {
     return path;
   }
 
-  fs::path directory_;
+  const tessera::testing::TemporaryFolder folder_;
+  const fs::path directory_ = folder_.path();
 };
 
 std::string Decode(const Text& text) {

@@ -12,12 +12,14 @@
 #include "gtest/gtest.h"
 #include "tessera/base/file.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera {
 namespace {
 
 using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -118,25 +120,18 @@ TEST(CommLog, TableShowsHowFarCommunicatorsHaveCome) {
       "enqueued  dp            2         broadcast       -    f32    1024      "
       "1536            4\n";
   EXPECT_EQ(log.ToTable(), table);
-  const std::string path = absl::StrCat(::testing::TempDir(), "/requested.txt");
+  const TemporaryFolder folder;
+  const std::string path = folder.File("requested.txt");
   ASSERT_OK(log.WriteTable(path));
   EXPECT_THAT(internal::ReadFile(path), IsOkAndHolds(table));
   EXPECT_THAT(log.WriteTable("/no/such/folder/table.txt"),
               StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
-// A folder of its own below that of all tests.
-std::string NewFolder(absl::string_view name) {
-  std::string folder = absl::StrCat(::testing::TempDir(), "/comm_log_", name);
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
-
 TEST(CommLog, FirstFailureLeavesATableInTheFolder) {
   std::vector<std::string> lines;
-  const std::string folder = NewFolder("first");
-  CommLog log({.dump_folder = folder,
+  const TemporaryFolder folder;
+  CommLog log({.dump_folder = folder.path(),
                .logger = Logger(
                    [&](absl::LogSeverity, absl::string_view line) {
                      lines.emplace_back(line);
@@ -145,7 +140,7 @@ TEST(CommLog, FirstFailureLeavesATableInTheFolder) {
   log.Append(Record("dp", CollectiveKind::kAllReduce, 7, 10));
   log.NoteFailure(3, absl::AbortedError("the first"));
   log.NoteFailure(3, absl::AbortedError("the second"));
-  const std::string path = folder + "/tessera-rank3.txt";
+  const std::string path = folder.File("tessera-rank3.txt");
   EXPECT_THAT(
       internal::ReadFile(path),
       IsOkAndHolds("The last collectives of rank 3, oldest first, when one of "
@@ -157,12 +152,12 @@ TEST(CommLog, FirstFailureLeavesATableInTheFolder) {
 }
 
 TEST(CommLog, EnvironmentNamesTheFolder) {
-  const std::string folder = NewFolder("environment");
-  setenv("TESSERA_COMM_DUMP", folder.c_str(), 1);
+  const TemporaryFolder folder;
+  setenv("TESSERA_COMM_DUMP", folder.path().c_str(), 1);
   CommLog log;
   unsetenv("TESSERA_COMM_DUMP");
   log.NoteFailure(0, absl::AbortedError("gone"));
-  EXPECT_OK(internal::ReadFile(folder + "/tessera-rank0.txt").status());
+  EXPECT_OK(internal::ReadFile(folder.File("tessera-rank0.txt")).status());
 }
 
 TEST(CommLog, SaysWhereATableCannotBeWritten) {

@@ -19,6 +19,7 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tests/cpu_streams.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 using ::tessera::testing::IsOk;
 using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -581,8 +583,7 @@ TEST_P(LocalFailures, RankThatLeavesDoesNotDisturbWhatItTookPartIn) {
 
 // A rank stays away from the last of three collectives.
 TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/dump");
-  std::filesystem::create_directories(folder);
+  const TemporaryFolder folder;
   const LocalRunOptions with_timeout = options(milliseconds(100));
   LocalWorld world(2, with_timeout.world);
   std::latch failed(1);
@@ -591,8 +592,8 @@ TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
     threads.emplace_back([&, rank] {
       CpuDevice device(with_timeout.device);
       const auto stream = device.NewStream("compute").value();
-      const auto log = std::make_shared<CommLog>(
-          CommLog::Options{.dump_folder = folder, .logger = {nullptr, {}}});
+      const auto log = std::make_shared<CommLog>(CommLog::Options{
+          .dump_folder = folder.path(), .logger = {nullptr, {}}});
       const auto comm = world.Join(rank, *stream, log).value();
       Floats floats;
       const TensorView view = floats.View("f32[8]");
@@ -608,7 +609,7 @@ TEST_P(LocalFailures, FailureLeavesTheLastCollectivesOfEachRankInAFile) {
   }
   threads.clear();
   EXPECT_THAT(
-      internal::ReadFile(folder + "/tessera-rank0.txt"),
+      internal::ReadFile(folder.File("tessera-rank0.txt")),
       IsOkAndHolds(
           "The last collectives of rank 0, oldest first, when one of them "
           "failed with\n"

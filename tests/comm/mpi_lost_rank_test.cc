@@ -9,6 +9,7 @@
 #include "tessera/base/file.h"
 #include "tests/run_program.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 
 // What becomes of a job whose rank 1 is killed: see mpi_lost_rank.cc.
 
@@ -21,17 +22,15 @@ using ::testing::HasSubstr;
 
 class MpiLostRank : public ::testing::Test {
  protected:
-  // Survivors leave their tables in dump_. Each process says how it has exited,
-  // for mpirun does not where it goes on without some.
+  // Survivors leave their tables in folder_. Each process says how it has
+  // exited, for mpirun does not where it goes on without some.
   ProgramResult Lose(absl::string_view flags) const {
-    std::filesystem::remove_all(dump_);
-    std::filesystem::create_directories(dump_);
-    return RunProgram(absl::StrCat("TESSERA_COMM_DUMP=", dump_, " ", MPIRUN,
-                                   " ", flags, " sh -c '", MPI_LOST_RANK,
-                                   "; s=$?; echo exit $s; exit $s' 2>&1"));
+    return RunProgram(absl::StrCat(
+        "TESSERA_COMM_DUMP=", folder_.path(), " ", MPIRUN, " ", flags,
+        " sh -c '", MPI_LOST_RANK, "; s=$?; echo exit $s; exit $s' 2>&1"));
   }
 
-  const std::string dump_ = absl::StrCat(::testing::TempDir(), "/lost_rank");
+  const TemporaryFolder folder_;
 };
 
 TEST_F(MpiLostRank, EndsTheJobWithoutRecovery) {
@@ -48,11 +47,11 @@ TEST_F(MpiLostRank, IsReportedByTheTimeoutWithRecovery) {
                                    ContainsRegex("exit 3(.|\n)*exit 3")));
   EXPECT_THAT(result.output,
               HasSubstr("rank 1 did not come to all_reduce, operation 1 of "
-                        "'world', within 1000 ms"));
+                        "'world', within 3000 ms"));
   for (int survivor : {0, 2}) {
     EXPECT_THAT(
         internal::ReadFile(
-            absl::StrCat(dump_, "/tessera-rank", survivor, ".txt")),
+            folder_.File(absl::StrCat("tessera-rank", survivor, ".txt"))),
         IsOkAndHolds(AllOf(
             HasSubstr("did not come to all_reduce, operation 1 of 'world'"),
             HasSubstr("done     world         0         all_reduce"),

@@ -15,6 +15,7 @@
 #include "tessera/base/file.h"
 #include "tests/run_program.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tests/tools/run_tessera.h"
 
 namespace tessera::testing {

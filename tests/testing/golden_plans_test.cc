@@ -16,6 +16,7 @@
 #include "tessera/testing/matchers.h"
 #include "tests/hostile_text.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::testing {
 namespace {
@@ -197,20 +198,14 @@ TEST(DiffGoldenPlanTest, WantsAnExpectation) {
 
 class GoldenFileTest : public ::testing::Test {
  protected:
-  GoldenFileTest() {
-    std::string pattern = ::testing::TempDir() + "/golden_XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~GoldenFileTest() override { std::filesystem::remove_all(folder_); }
-
   std::string Write(absl::Span<const GoldenPlan> plans) const {
     std::ofstream(path()) << GoldenPlansToJson(plans);
     return path();
   }
-  std::string path() const { return folder_ + "/plans.json"; }
+  std::string path() const { return folder_.File("plans.json"); }
 
  private:
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(GoldenFileTest, MatchesItsPlans) {

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/file.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tests/tools/json_schema.h"
 #include "tests/tools/run_tessera.h"
 

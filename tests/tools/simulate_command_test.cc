@@ -11,6 +11,7 @@
 #include "tessera/base/file.h"
 #include "tessera/mesh/topology.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tests/tools/json_schema.h"
 #include "tests/tools/run_tessera.h"
 

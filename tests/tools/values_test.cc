@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/file.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tools/models/built_in.h"
 
 namespace tessera::tools {
@@ -92,7 +93,8 @@ TEST(ValuesTest, ReadTopologiesByNameAndFromFiles) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("--topology: "), HasSubstr("moon"),
                              HasSubstr("h100-ib"))));
-  const std::string path = ::testing::TempDir() + "/tessera_values_test.json";
+  const TemporaryFolder folder;
+  const std::string path = folder.File("topology.json");
   const Topology topology = Topology::Preset("a100-hdr").value();
   ASSERT_OK(internal::WriteFile(path, topology.ToJson()));
   EXPECT_THAT(ParseTopology(path), IsOkAndHolds(topology));
@@ -111,7 +113,8 @@ TEST(ValuesTest, ReadModelsByNameAndFromFiles) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("--model: "), HasSubstr("moon"),
                              HasSubstr("llama-3.1-8b"))));
-  const std::string path = ::testing::TempDir() + "/tessera_model_test.json";
+  const TemporaryFolder folder;
+  const std::string path = folder.File("model.json");
   ASSERT_OK(internal::WriteFile(path,
                                 R"({"model": "m", "dtype": "f32", "units": [
           {"name": "u", "params": [{"name": "w", "shape": [3]}]}]})"));

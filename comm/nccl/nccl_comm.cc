@@ -124,7 +124,8 @@ ncclResult_t NcclComm::RunGroup(
 
 absl::Status NcclComm::AwaitCall(absl::string_view function,
                                  ncclResult_t result) {
-  const Clock::time_point deadline = Clock::now() + options_.timeout;
+  const std::chrono::milliseconds timeout = timeout_;
+  const Clock::time_point deadline = Clock::now() + timeout;
   while (result == ncclInProgress) {
     std::this_thread::sleep_for(kNap);
     MutexLock lock(mutex_);
@@ -133,7 +134,7 @@ absl::Status NcclComm::AwaitCall(absl::string_view function,
     if (result == ncclInProgress && Clock::now() >= deadline) {
       return Fail(absl::DeadlineExceededError(
           absl::StrCat("comm: ", function, " of '", options_.name, "' waited ",
-                       options_.timeout.count(), " ms for other ranks")));
+                       timeout.count(), " ms for other ranks")));
     }
   }
   MutexLock lock(mutex_);
@@ -153,7 +154,8 @@ absl::Status NcclComm::BeginPending(cudaStream_t stream, const Moment& moment) {
   if (comm_ == nullptr) return failure_;
   const absl::StatusOr<cudaEvent_t> event = IdleEvent();
   if (!event.ok()) return Fail(event.status());
-  pending_.push_back({*event, Clock::now() + options_.timeout, moment});
+  const std::chrono::milliseconds timeout = timeout_;
+  pending_.push_back({*event, timeout, Clock::now() + timeout, moment});
   return Fail(CudaStatus(cudaEventRecord(*event, stream), "cudaEventRecord"));
 }
 
@@ -194,7 +196,7 @@ absl::Status NcclComm::CheckPending() {
       return Fail(absl::DeadlineExceededError(absl::StrCat(
           "comm: ", oldest.moment.what, ", operation ", oldest.moment.number,
           " of '", options_.name, "', has not ended within ",
-          options_.timeout.count(),
+          oldest.timeout.count(),
           " ms: a rank stays away, or what is enqueued before it is late")));
     }
     if (error != cudaSuccess) {

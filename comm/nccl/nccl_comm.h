@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -39,7 +40,7 @@ class NcclComm final : public StreamMonitor {
     std::string name = "";  // of the group, for errors
     int rank = 0;
     int size = 0;
-    std::chrono::milliseconds timeout = {};
+    std::chrono::milliseconds timeout = {};  // at first
   };
 
   // COLLECTIVE over the ranks with this id. ERRORS: DeadlineExceeded where one
@@ -59,6 +60,9 @@ class NcclComm final : public StreamMonitor {
     absl::string_view what;  // a literal
     int64_t number;
   };
+  // For what begins from now on.
+  void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
   // Calls issue() in an NCCL group, ended whatever comes of it. What that
   // enqueues on `stream` has to come to its end within the timeout from now on.
   // ERRORS: Aborted where this has failed; DeadlineExceeded; Internal with
@@ -82,12 +86,16 @@ class NcclComm final : public StreamMonitor {
   // An operation that is not known to have come to its end.
   struct Pending {
     cudaEvent_t event;  // behind it
+    std::chrono::milliseconds timeout;
     Clock::time_point deadline;
     Moment moment;
   };
 
   NcclComm(ncclComm_t comm, bool is_owned, Options options)
-      : options_(std::move(options)), is_owned_(is_owned), comm_(comm) {}
+      : options_(std::move(options)),
+        is_owned_(is_owned),
+        timeout_(options_.timeout),
+        comm_(comm) {}
 
   absl::Status Init(const NcclId& id);
   // The calls of one NCCL group.
@@ -109,6 +117,7 @@ class NcclComm final : public StreamMonitor {
 
   const Options options_;
   const bool is_owned_;
+  std::atomic<std::chrono::milliseconds> timeout_;
 
   mutable Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_);  // null: it has failed

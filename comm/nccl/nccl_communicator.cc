@@ -23,6 +23,10 @@ absl::StatusOr<std::vector<std::string>> NcclCommunicator::HostAllGather(
   return group_->HostAllGather(value);
 }
 
+void NcclCommunicator::SetTimeout(std::chrono::milliseconds timeout) {
+  group_->SetTimeout(timeout);
+}
+
 void NcclCommunicator::Abort(const absl::Status& reason) {
   group_->Abort(
       absl::StrCat("by rank ", members()[rank()], ": ", reason.ToString()));

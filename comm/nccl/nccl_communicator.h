@@ -1,6 +1,7 @@
 #ifndef TESSERA_COMM_NCCL_NCCL_COMMUNICATOR_H_
 #define TESSERA_COMM_NCCL_NCCL_COMMUNICATOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +27,7 @@ class NcclCommunicator final : public Communicator {
 
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       absl::string_view value) override;
+  void SetTimeout(std::chrono::milliseconds timeout) override;
   void Abort(const absl::Status& reason) override;
 
  private:

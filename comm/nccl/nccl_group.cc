@@ -181,6 +181,10 @@ absl::Status NcclGroup::RegisterBlocks(absl::Span<const MemoryRange> memory) {
   return absl::OkStatus();
 }
 
+void NcclGroup::SetTimeout(std::chrono::milliseconds timeout) const {
+  if (comm_ != nullptr) comm_->SetTimeout(timeout);
+}
+
 void NcclGroup::Abort(absl::string_view reason) {
   if (comm_ != nullptr) comm_->Abort(reason);
 }

@@ -2,6 +2,7 @@
 #define TESSERA_COMM_NCCL_NCCL_GROUP_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -85,6 +86,7 @@ class NcclGroup {
   absl::StatusOr<std::shared_ptr<NcclGroup>> MakeGroup(
       absl::Span<const int> members, absl::string_view name);
 
+  void SetTimeout(std::chrono::milliseconds timeout) const;
   void Abort(absl::string_view reason);
 
  private:

@@ -47,7 +47,7 @@ class TemporaryFile {
   std::string path() const { return folder_.File("text"); }
 
  private:
-  const TemporaryFolder folder_;
+  const tessera::testing::TemporaryFolder folder_;
 };
 
 TEST(ProgramTest, TrainsAndChecksItself) {

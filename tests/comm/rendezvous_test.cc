@@ -156,7 +156,7 @@ TEST(RendezvousTest, SendsStrangersAway) {
 TEST(RendezvousTest, NamesTheRanksThatDoNotCome) {
   const int port = FreePort();
   const auto got =
-      Share({At(port, 0, 4), At(port, 2, 4)}, milliseconds(300), {{}, {}});
+      Share({At(port, 0, 4), At(port, 2, 4)}, milliseconds(1500), {{}, {}});
   EXPECT_THAT(got[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
                                HasSubstr("waited for ranks 1,3")));
   EXPECT_THAT(got[1], IsOkAndHolds(kGiven));
@@ -210,7 +210,7 @@ TEST(RendezvousTest, NeedsAPortOfItsOwn) {
 TEST(RendezvousTest, RejectsARankOfAnotherWorld) {
   const int port = FreePort();
   const auto got =
-      Share({At(port, 0, 2), At(port, 2, 3)}, milliseconds(500), {{}, {}});
+      Share({At(port, 0, 2), At(port, 2, 3)}, milliseconds(1500), {{}, {}});
   EXPECT_THAT(got[0], StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("rank 0 of 2"),
                                      HasSubstr("met rank 2 of 3"))));

@@ -444,7 +444,7 @@ TEST_P(CoalescedAllReduceTest, RankWithANewListOfItsOwnIsAnErrorOnAllOfThem) {
         return absl::OkStatus();
       },
       {.device = {.streams = GetParam()},
-       .world = {.timeout = std::chrono::milliseconds(300)}});
+       .world = {.timeout = std::chrono::milliseconds(1000)}});
   EXPECT_FALSE(status.ok());
 }
 

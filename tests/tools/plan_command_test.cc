@@ -12,6 +12,7 @@
 #include "tessera/redistribute/plan_json.h"
 #include "tessera/redistribute/planner.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tests/tools/json_schema.h"
 #include "tests/tools/run_tessera.h"
 

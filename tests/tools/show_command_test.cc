@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/file.h"
 #include "tests/status_matchers.h"
+#include "tests/temporary_folder.h"
 #include "tests/tools/run_tessera.h"
 
 namespace tessera::testing {

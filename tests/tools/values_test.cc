@@ -15,6 +15,7 @@ namespace {
 
 using ::tessera::testing::IsOkAndHolds;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 
 TEST(ValuesTest, ReadBytesWithAndWithoutUnits) {

@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -17,6 +15,7 @@
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tests/cpu_streams.h"
+#include "tests/heap.h"
 #include "tests/sanitized.h"
 #include "tests/status_matchers.h"
 
@@ -91,8 +90,7 @@ TEST_P(LocalTeardown, WorldsAndCommunicatorsGoInAnyOrder) {
   }
 }
 
-// The memory in use, and the threads of this process.
-int64_t BytesInUse() { return static_cast<int64_t>(mallinfo2().uordblks); }
+// The threads of this process.
 int64_t NumThreads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
                        std::filesystem::directory_iterator());
@@ -127,14 +125,14 @@ TEST_P(LocalTeardown, AThousandWorldsLeaveNothingBehind) {
     ASSERT_EQ(status.code(), i % 10 == 9 ? absl::StatusCode::kDataLoss
                                          : absl::StatusCode::kOk);
     if (i == 100) {
-      bytes = BytesInUse();
+      bytes = HeapBytesInUse();
       threads = NumThreads();
     }
   }
   EXPECT_EQ(NumThreads(), threads);
   // Sanitizers have accounts of their own, and look for leaks themselves.
   if (!kSanitized) {
-    EXPECT_LT(BytesInUse() - bytes, 50 << 10);
+    EXPECT_LT(HeapBytesInUse() - bytes, 50 << 10);
   }
 }
 

@@ -1,8 +1,5 @@
 #include "tessera/fsdp/memory_plan.h"
 
-#include <malloc.h>
-
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tests/fsdp/toy_training.h"
+#include "tests/heap.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -230,14 +228,14 @@ TEST(MemoryPlanTest, StaysFlatOverAThousandSteps) {
         TESSERA_ASSIGN_OR_RETURN(auto toy,
                                  ToyRank::Create(run, rank.comms, rank.stream));
         MemoryReport early;
-        size_t early_heap = 0;
+        int64_t early_heap = 0;
         for (int step = 0; step < 1000; ++step) {
           TESSERA_RETURN_IF_ERROR(toy->TrainStep(step, expected.weights[0]));
           if (step != 99 && step != 999) continue;
           // All ranks are at rest while the heap, which they share, is read.
           TESSERA_RETURN_IF_ERROR(
               rank.comms.world().HostAllGather("").status());
-          const size_t heap = mallinfo2().uordblks;
+          const int64_t heap = testing::HeapBytesInUse();
           TESSERA_RETURN_IF_ERROR(
               rank.comms.world().HostAllGather("").status());
           const MemoryReport now = rank.device.memory();

@@ -1,8 +1,6 @@
 // The unchanged runtime on simulated devices: what it counts there is what it
 // counts on real ranks.
 
-#include <malloc.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "tessera/device/sim/sim_device.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tests/fsdp/toy_training.h"
+#include "tests/heap.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
@@ -289,8 +288,7 @@ TEST(SimLargeTrainingTest, KeepsLittleOfManyRanks) {
   EXPECT_EQ(training.log().counters().at({"dp", CollectiveKind::kAllGather}),
             (CommCounter{2 * kUnits, 2 * (elements - elements / kRanks) * 2}));
   ExpectPlannedMemory(training);
-  const struct mallinfo2 heap = mallinfo2();
-  EXPECT_LT(heap.uordblks + heap.hblkhd, size_t{32} << 20);
+  EXPECT_LT(testing::HeapBytesInUse(), 32 << 20);
 }
 
 }  // namespace

@@ -43,14 +43,6 @@ bool LayoutGraph::CutsEvenly(int64_t extent, const AxisList& axes) const {
   return extent % GroupSize(axes) == 0;
 }
 
-int64_t LayoutGraph::NestedPiece(int64_t extent, const AxisList& axes,
-                                 const PackedCoords& coords) const {
-  for (int i : axes.span()) {
-    extent = CeilSplit(extent, axes_[i].size, coords[i]).size();
-  }
-  return extent;
-}
-
 int64_t LayoutGraph::LeastNestedPiece(int64_t extent,
                                       absl::Span<const uint8_t> axes) const {
   if (axes.empty()) return extent;
@@ -68,27 +60,30 @@ int64_t LayoutGraph::MostExchanged(int64_t gathered, int64_t cut,
   if (gathered % n == 0 && cut % n == 0) {
     return (gathered - gathered / n) * (cut / n);
   }
-  const auto exchanged = [&](const PackedCoords& coords) {
-    return (gathered - NestedPiece(gathered, axes, coords)) *
-           NestedPiece(cut, axes, coords);
-  };
-  if (gathered == 0 || cut == 0) return 0;
-  PackedCoords coords = {};
-  if (axes.size == 1) {
-    // What is missing grows with the coordinate, and the new piece shrinks: it
-    // is whole up to some coordinate, a remainder there, then empty.
-    const int axis = axes.axes[0];
-    const int64_t remainder =
-        std::min(cut / CeilDiv(cut, axes_[axis].size), axes_[axis].size - 1);
-    coords[axis] = remainder;
-    const int64_t at_remainder = exchanged(coords);
-    coords[axis] = std::max<int64_t>(remainder - 1, 0);
-    return std::max(at_remainder, exchanged(coords));
-  }
+  return MostExchanged(gathered, {gathered, cut}, axes.span());
+}
+
+int64_t LayoutGraph::MostExchanged(int64_t gathered, const Pieces& pieces,
+                                   absl::Span<const uint8_t> axes) const {
+  if (pieces.cut == 0) return 0;
+  if (axes.empty()) return (gathered - pieces.own) * pieces.cut;
+  const int64_t size = axes_[axes[0]].size;
   int64_t most = 0;
-  ForEachCoords(axes, [&](const PackedCoords& at) {
-    most = std::max(most, exchanged(at));
-  });
+  const auto try_part = [&](int64_t i) {
+    if (i >= size) return;
+    const Pieces parts = {CeilSplit(pieces.own, size, i).size(),
+                          CeilSplit(pieces.cut, size, i).size()};
+    most = std::max(most, MostExchanged(gathered, parts, axes.subspan(1)));
+  };
+  // Some parts are whole, the next one is what remains, the others are empty.
+  // Of those that are alike, one will do.
+  try_part(0);
+  for (int64_t extent : {pieces.own, pieces.cut}) {
+    if (extent == 0) continue;
+    const int64_t whole = extent / CeilDiv(extent, size);
+    try_part(whole);
+    try_part(whole + 1);
+  }
   return most;
 }
 

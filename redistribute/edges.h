@@ -252,17 +252,22 @@ class LayoutGraph {
   void ForEachCoords(const AxisList& axes,
                      absl::FunctionRef<void(const PackedCoords&)> visit) const;
   bool CutsEvenly(int64_t extent, const AxisList& axes) const;
-  // The piece of `extent` that is left after cuts by `axes`, one after the
-  // other, at these coordinates.
-  int64_t NestedPiece(int64_t extent, const AxisList& axes,
-                      const PackedCoords& coords) const;
-  // The least of these pieces.
+  // The least piece of `extent` that is left after cuts by `axes`, one after
+  // the other.
   int64_t LeastNestedPiece(int64_t extent,
                            absl::Span<const uint8_t> axes) const;
   // The most elements that a rank receives in an all-to-all over n ranks from
   // dim extents `gathered` to dim extents `cut`, per element of the other dims.
   int64_t MostExchanged(int64_t gathered, int64_t cut, const AxisList& axes,
                         int64_t n) const;
+  // The same where those cuts are still to come that `axes` make, of what a
+  // rank has of both dims.
+  struct Pieces {
+    int64_t own;  // of the gathered dim
+    int64_t cut;
+  };
+  int64_t MostExchanged(int64_t gathered, const Pieces& pieces,
+                        absl::Span<const uint8_t> axes) const;
 
   // Elements that a rank receives in a collective over n ranks.
   struct Load {

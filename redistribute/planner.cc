@@ -134,7 +134,8 @@ class Search {
     Node(const LayoutGraph& graph, const State& state_in)
         : state(state_in), cuts(graph.Cut(state_in.layout)) {}
 
-    Way way;  // the best known
+    Way way;               // the best known
+    bool is_open = false;  // that has not been gone on from
     State state;
     CutLayout cuts;
     int64_t bound = 0;  // on the cost of the rest
@@ -144,11 +145,16 @@ class Search {
   // The order of the search: bound on the whole cost, steps, then which node
   // was found first. That depends on the order of edges alone; the hash map is
   // only looked up.
+  // A node has one for each better way to it; the first to come up counts.
   struct Entry {
+    Entry(int64_t bound_in, int steps, int node)
+        : bound(bound_in),
+          steps_and_node(uint64_t{static_cast<uint32_t>(steps)} << 32 |
+                         static_cast<uint32_t>(node)) {}
+    int node() const { return static_cast<int>(steps_and_node & 0xffffffff); }
+
     int64_t bound;
-    int steps;
-    int node;
-    Rank rank;  // the node's; another one by now: the entry is void
+    uint64_t steps_and_node;  // for a quick comparison
 
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
@@ -184,12 +190,13 @@ class Search {
           {.rank = {.cost = 0, .steps = 0}});
     AddStops(are_few_ ? graph_.AllExchangeable() : graph_.FilledTo(target_));
     while (!queue_.empty()) {
-      const Entry entry = queue_.top();
+      const int at = queue_.top().node();
       queue_.pop();
-      const Node& node = nodes_[entry.node];
-      if (node.way.rank == entry.rank) {
-        if (IsGoal(node.state)) return PathEndingAt(entry.node);
-        Expand(entry.node);
+      Node& node = nodes_[at];
+      if (node.is_open) {
+        if (IsGoal(node.state)) return PathEndingAt(at);
+        node.is_open = false;
+        Expand(at);
       }
       TryFirstStops();
     }
@@ -368,11 +375,9 @@ class Search {
     const int64_t bound = Sum(way.rank.cost, node.bound);
     if (bound > best_cost_ || way.rank >= node.way.rank) return;
     node.way = way;
+    node.is_open = true;
     if (IsGoal(node.state)) best_cost_ = way.rank.cost;
-    queue_.push({.bound = bound,
-                 .steps = way.rank.steps,
-                 .node = at,
-                 .rank = way.rank});
+    queue_.emplace(bound, way.rank.steps, at);
   }
 
   // The node of a state, to which there may be no way yet. `bound` saves

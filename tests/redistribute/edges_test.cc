@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/redistribute/all_layouts.h"
@@ -273,6 +274,34 @@ TEST(LayoutGraphTest, TheLeastNestedPieceMayBePartOfALargerOne) {
       FindEdge(Topology::Unit(), "x=2,y=3", "f32[7] [S(0), S(0)]", "[R, R]")
           .cost.bytes_received,
       4 * 7);
+}
+
+// Cuts may leave whole parts, one that remains, and empty ones, of both dims.
+TEST(LayoutGraphTest, AnAllToAllIsForTheRankThatReceivesTheMost) {
+  for (const char* mesh : {"x=5", "x=2,y=3", "x=3,y=2", "x=4,y=4"}) {
+    const bool two_axes = DeviceMesh::Parse(mesh).value().num_axes() == 2;
+    for (int64_t rows = 1; rows <= 20; ++rows) {
+      for (int64_t columns = 1; columns <= 20; ++columns) {
+        const Layout before =
+            ParseLayout(absl::StrCat("f32[", rows, ",", columns, "] ",
+                                     two_axes ? "[S(0), S(0)]" : "[S(0)]"),
+                        mesh);
+        const char* const target = two_axes ? "[S(1), S(1)]" : "[S(1)]";
+        const Layout after = before.With(target).value();
+        int64_t most = 0;
+        for (int rank = 0; rank < before.mesh().size(); ++rank) {
+          const int64_t own = before.RegionOf(rank).LocalShape().extent(0);
+          const int64_t cut = after.RegionOf(rank).LocalShape().extent(1);
+          most = std::max(most, (rows - own) * cut);
+        }
+        const Edge edge =
+            FindEdge(Topology::Unit(), mesh, before.ToString(), target);
+        ASSERT_EQ(edge.kind, StepKind::kAllToAll);
+        ASSERT_EQ(edge.cost.bytes_received, 4 * most)
+            << before << " on " << mesh;
+      }
+    }
+  }
 }
 
 TEST(LayoutGraphTest, CostsThatDoNotFitBecomeTheGreatestValue) {

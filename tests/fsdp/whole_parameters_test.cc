@@ -1,6 +1,8 @@
 #include "tessera/fsdp/whole_parameters.h"
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,18 +18,21 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/shards.h"
+#include "tests/cpu_streams.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::BothStreams;
 using ::tessera::testing::DeepToyUnits;
 using ::tessera::testing::DefaultToyUnits;
 using ::tessera::testing::Fill;
 using ::tessera::testing::LegalTriples;
 using ::tessera::testing::OracleHistory;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::StreamsName;
 using ::tessera::testing::ToyOptimizer;
 using ::tessera::testing::ToyRun;
 using ::tessera::testing::TrainAndCompare;
@@ -350,6 +355,48 @@ TEST(WholeParametersTest, ErrorsOfUpdatesNameTheParameterAndStay) {
     EXPECT_THAT(two.context().status(), failed);
     return absl::OkStatus();
   }));
+}
+
+class FailingOwner : public ::testing::TestWithParam<CpuStreams> {};
+
+INSTANTIATE_TEST_SUITE_P(Streams, FailingOwner, BothStreams(), StreamsName);
+
+// Nobody leaves before all have ended: peers can only hear of it by an abort.
+TEST_P(FailingOwner, EndsTheStepOfItsPeersWithItsReason) {
+  std::barrier all(8);
+  LocalRunOptions options;
+  options.device.streams = GetParam();
+  options.world.timeout = std::chrono::seconds(100);
+  const absl::Status failure = RunLocalRanks(
+      8,
+      [&](LocalRank& rank) -> absl::Status {
+        TwoUnits two(rank, "fsdp");
+        TESSERA_RETURN_IF_ERROR(two.context().Prepare());
+        TESSERA_ASSIGN_OR_RETURN(WholeParameters whole, two.Whole());
+        TESSERA_RETURN_IF_ERROR(two.Differentiate({0, 1}));
+        TESSERA_RETURN_IF_ERROR(two.context().Synchronize());
+        // One of the replicas along tp.
+        const bool fails =
+            whole.Owns(two.unit(0), TwoUnits::kMatrix) && rank.rank % 2 == 0;
+        all.arrive_and_wait();
+        absl::Status status =
+            two.Step(whole, [&](const WholeParameter& one, Stream&) {
+              return fails && &one.unit == &two.unit(0)
+                         ? absl::DataLossError("no such matrix")
+                         : absl::OkStatus();
+            });
+        status.Update(two.context().Synchronize());
+        EXPECT_THAT(status, StatusIs(fails ? absl::StatusCode::kDataLoss
+                                           : absl::StatusCode::kAborted,
+                                     HasSubstr("unit 'a' parameter 'matrix': "
+                                               "no such matrix")));
+        all.arrive_and_wait();
+        return absl::OkStatus();
+      },
+      options);
+  // The streams are the ranks' own.
+  EXPECT_THAT(failure, StatusIs(absl::StatusCode::kAborted,
+                                HasSubstr("no such matrix")));
 }
 
 }  // namespace

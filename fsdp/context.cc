@@ -244,6 +244,13 @@ absl::Status Context::Remember(absl::string_view prefix, absl::Status status) {
   return status;
 }
 
+absl::Status Context::RememberAlone(absl::string_view prefix,
+                                    absl::Status status) {
+  status = internal::Prefixed(prefix, status);
+  runtime_->FailAlone(status);
+  return status;
+}
+
 absl::Status Context::VisitFinalUnits(
     absl::string_view what,
     absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit) {
@@ -258,7 +265,7 @@ absl::Status Context::VisitFinalUnits(
     any_gradient = true;
     absl::Status status = runtime_->compute.Wait(unit->gradients_ready_);
     if (status.ok()) status = visit(*unit, groups);
-    TESSERA_RETURN_IF_ERROR(Remember(
+    TESSERA_RETURN_IF_ERROR(RememberAlone(
         absl::StrCat("fsdp: ", what, ": unit '", unit->name(), "': "), status));
   }
   if (any_gradient) return absl::OkStatus();
@@ -300,7 +307,7 @@ absl::Status Context::StepTogether(
       }));
   const StreamRange range(runtime_->compute, "step", "all units");
   TESSERA_RETURN_IF_ERROR(
-      Remember("fsdp: Step: ", update(shards, runtime_->compute)));
+      RememberAlone("fsdp: Step: ", update(shards, runtime_->compute)));
   for (Unit* unit : stepped) {
     TESSERA_RETURN_IF_ERROR(
         Remember(absl::StrCat("fsdp: Step: unit '", unit->name(), "': "),

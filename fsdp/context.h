@@ -91,12 +91,13 @@ class Microbatch {
 // Flat) and adds to it.
 //
 // Errors are sticky: after the first one every hook is a no-op, and
-// everything that returns a Status returns it. A rank without memory, and one
-// that others have left in the lurch, aborts the context's communicators, lent
-// ones as well, so that nobody waits for it. Training goes on in a new context
-// and on a new compute stream then. One call at a time, from any thread.
-// Destruction is not collective; it waits for the streams.
-// LIFETIME: borrows the world communicator, the compute stream and its device.
+// everything that returns a Status returns it. A rank without memory, one whose
+// update in a step fails, and one that others have left in the lurch, aborts
+// the context's communicators, lent ones as well, so that nobody waits for it.
+// Training goes on in a new context and on a new compute stream then. One call
+// at a time, from any thread. Destruction is not collective; it waits for the
+// streams. LIFETIME: borrows the world communicator, the compute stream and its
+// device.
 class Context {
  public:
   // `world` spans the ranks that the mesh speaks of; communicators along mesh
@@ -213,6 +214,9 @@ class Context {
       absl::FunctionRef<absl::Status(Unit&, absl::Span<const int>)> visit);
   // `status`, with words before its message, once it is remembered.
   absl::Status Remember(absl::string_view prefix, absl::Status status);
+  // The same for what a function of the caller's returns, of which other ranks
+  // may know nothing.
+  absl::Status RememberAlone(absl::string_view prefix, absl::Status status);
 
   // The mesh axes that some unit communicates along.
   std::vector<int> UsedAxes() const;

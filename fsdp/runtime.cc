@@ -56,12 +56,20 @@ std::vector<Stream*> Runtime::Streams() const {
   return streams;
 }
 
-void Runtime::Fail(const absl::Status& error) {
-  if (error.ok() || !error_.ok()) return;
+bool Runtime::Keep(const absl::Status& error) {
+  if (error.ok() || !error_.ok()) return false;
   error_ = error;
   options.logger.Error(
       absl::StrCat("rank ", rank, ": ", std::string(error.message())));
-  if (IsOfOneRank(error)) comms.Abort(error);
+  return true;
+}
+
+void Runtime::Fail(const absl::Status& error) {
+  if (Keep(error) && IsOfOneRank(error)) comms.Abort(error);
+}
+
+void Runtime::FailAlone(const absl::Status& error) {
+  if (Keep(error)) comms.Abort(error);
 }
 
 absl::Status Runtime::status() const {

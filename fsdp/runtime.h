@@ -35,6 +35,9 @@ class Runtime {
   // Remembers the first error, and logs it. Where other ranks do not meet with
   // it themselves, their waits for this one end as well.
   void Fail(const absl::Status& error);
+  // The same for what this rank may have met with alone, such as an error of a
+  // function of the caller's: the waits of others end whatever the code.
+  void FailAlone(const absl::Status& error);
   // The first error of a hook or a stream so far.
   absl::Status status() const;
 
@@ -77,6 +80,8 @@ class Runtime {
 
  private:
   absl::StatusOr<Stream*> AddStream(absl::string_view name);
+  // Remembers and logs an error. False where it is none, or not the first.
+  bool Keep(const absl::Status& error);
   void FailHook(const Unit& unit, absl::string_view hook,
                 const absl::Status& status);
 

@@ -99,7 +99,7 @@ class WholeParameters {
   // COLLECTIVE over the mesh; shards of a set that is new, as in the first
   // step, block the host while plans are compared. ERRORS: those of PlanMany,
   // Prepare and PreparedManyPlan::Execute; ResourceExhausted; those of
-  // `update`.
+  // `update`, on its rank, and Aborted with its reason on the others.
   absl::Status Update(
       absl::Span<const OptimizerShard> shards, Stream& stream,
       absl::FunctionRef<absl::Status(const WholeParameter&, Stream&)> update);

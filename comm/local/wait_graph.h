@@ -40,6 +40,14 @@ struct LocalWait {
 // at one time is never left. Waits are there from Add to RemoveAll, which comes
 // before anybody goes on. Who has come since a wait began and now waits at the
 // same meeting is a detour to those still missing, and no circle of its own.
+//
+// A thread of the host that waits for a stream or an event is no part of it:
+// another thread may meanwhile make the calls that the others wait for, so the
+// program, unlike a stream, may still go on. Take rank 0, which synchronizes
+// with a stream where rank 1 has not come yet, and rank 1, which is in a host
+// all-gather and issues its collective behind that: with one thread on rank 0
+// they wait forever, with a second one that comes to the all-gather next they
+// do not, and nothing tells the two apart. The timeout does.
 class WaitGraph {
  public:
   void Add(LocalWait wait);

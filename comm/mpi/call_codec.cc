@@ -14,12 +14,15 @@ namespace {
 // Numbers one behind the other.
 class Writer {
  public:
+  Writer() { bytes_.reserve(kUsualBytes); }
   void Add(int64_t number) {
     bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number));
   }
   std::string Take() { return std::move(bytes_); }
 
  private:
+  static constexpr size_t kUsualBytes = 256;  // enough for most launches
+
   std::string bytes_;
 };
 

@@ -20,7 +20,10 @@ namespace tessera::internal {
 class Letters {
  public:
   static constexpr int64_t kHeadBytes = 1 << 10;
-  static constexpr int64_t kBodyBytes = 32 << 10;
+  // With a head of common length, a letter is what MPI sends at once, whether
+  // or not the receiver looks. For what is longer, copies take more than a
+  // second round.
+  static constexpr int64_t kBodyBytes = 3 << 10;
   static constexpr int64_t kMostBytes =
       sizeof(int64_t) + kHeadBytes + kBodyBytes;
 
@@ -65,6 +68,14 @@ class Letters {
     return absl::string_view(
         received_.data() + peer * kMostBytes + sizeof(int64_t),
         HeadBytes(peer));
+  }
+  // Whether this head, of `rank`, has come in the letters of all others.
+  bool AllHave(absl::string_view head, int rank) const {
+    for (int peer = 0; peer < static_cast<int>(read_.size()); ++peer) {
+      if (peer == rank) continue;
+      if (!HasHead(peer) || Head(peer) != head) return false;
+    }
+    return true;
   }
   // The next message, to m.data. False where it comes by itself. REQUIRES: the
   // ranks agree.

@@ -1,7 +1,6 @@
 #include "tessera/comm/mpi/mpi_algorithms.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 
 #include "absl/container/inlined_vector.h"
@@ -11,15 +10,15 @@
 namespace tessera::internal {
 namespace {
 
-using Messages = absl::InlinedVector<Message, 32>;
 using Views = absl::InlinedVector<TensorView, 32>;
 
 // Up to so many bytes of each rank's piece are reduced at once, which bounds
 // the memory that they are received into.
 constexpr int64_t kReducedAtOnce = 1 << 20;
 
-// What all ranks exchange in one round: up to so many bytes to each peer.
-constexpr int64_t kShort = 32 << 10;
+// What is exchanged in one round: a rank sends up to so many bytes altogether.
+// A second round would take longer.
+constexpr int64_t kSentAtOnce = 256 << 10;
 
 void CopyWhereDifferent(const TensorView& dst, const TensorView& src) {
   if (!IsSameMemory(dst, src)) CopyElements(dst, src);
@@ -50,7 +49,7 @@ class Dense {
  private:
   explicit Dense(const TensorView& view) : view_(view) {
     if (view.IsContiguous()) {
-      flat_ = view.Flattened();
+      flat_ = view.shape().num_dims() == 1 ? view : view.Flattened();
       return;
     }
     memory_ = std::make_unique_for_overwrite<char[]>(view.num_bytes());
@@ -62,6 +61,8 @@ class Dense {
   TensorView flat_;
   std::unique_ptr<char[]> memory_;  // null where view_ is dense
 };
+
+using DenseViews = absl::InlinedVector<Dense, 8>;
 
 // One rank's view of one operation.
 class Part {
@@ -82,6 +83,11 @@ class Part {
   // Piece i of a flat view that is cut evenly.
   TensorView EvenPiece(const TensorView& flat, int i) const {
     return flat.Slice(0, CeilSplit(flat.num_elements(), size_, i));
+  }
+
+  // Whether a rank sends all of it to every other one.
+  bool IsShort(const TensorView& view) const {
+    return view.num_bytes() <= kSentAtOnce / (size_ - 1);
   }
 
   // result = op over the ranks' pieces for this rank. pieces[i] goes to rank i.
@@ -143,7 +149,7 @@ absl::Status Part::Gather(absl::Span<const TensorView> pieces) const {
   return move_(sends, recvs);
 }
 
-// What is short goes from all to all at once: a second round would take longer.
+// What is short goes from all to all at once.
 absl::Status Part::AllReduceShort(const Collective& call) const {
   const Dense send = Dense::Of(call.send);
   const Dense recv = Dense::For(call.recv);
@@ -155,7 +161,7 @@ absl::Status Part::AllReduceShort(const Collective& call) const {
 }
 
 absl::Status Part::AllReduce(const Collective& call) const {
-  if (call.send.num_bytes() <= kShort) return AllReduceShort(call);
+  if (IsShort(call.send)) return AllReduceShort(call);
   const Dense send = Dense::Of(call.send);
   const Dense recv = Dense::For(call.recv);
   Views pieces;
@@ -171,7 +177,7 @@ absl::Status Part::AllReduce(const Collective& call) const {
 }
 
 absl::Status Part::ReduceScatter(const Collective& call) const {
-  std::deque<Dense> dense;
+  DenseViews dense;
   Views pieces;
   for (int i = 0; i < size_; ++i) {
     dense.push_back(Dense::Of(call.SendPiece(i, size_)));
@@ -184,7 +190,7 @@ absl::Status Part::ReduceScatter(const Collective& call) const {
 }
 
 absl::Status Part::AllGather(const Collective& call) const {
-  std::deque<Dense> dense;
+  DenseViews dense;
   Views pieces;
   for (int i = 0; i < size_; ++i) {
     dense.push_back(i == rank_ ? Dense::Of(call.send)
@@ -200,8 +206,8 @@ absl::Status Part::AllGather(const Collective& call) const {
 }
 
 absl::Status Part::AllToAll(const Collective& call) const {
-  std::deque<Dense> sent;
-  std::deque<Dense> received;
+  DenseViews sent;
+  DenseViews received;
   Messages sends;
   Messages recvs;
   for (int peer = 0; peer < size_; ++peer) {
@@ -235,7 +241,7 @@ absl::Status Part::BroadcastShort(const Collective& call) const {
 // The root gives every rank its piece and that of the root; the others give
 // theirs to each other.
 absl::Status Part::Broadcast(const Collective& call) const {
-  if (call.recv.num_bytes() <= kShort) return BroadcastShort(call);
+  if (size_ == 2 || IsShort(call.recv)) return BroadcastShort(call);
   const bool is_root = rank_ == call.root;
   const Dense buffer = is_root ? Dense::Of(call.send) : Dense::For(call.recv);
   const TensorView roots_piece = EvenPiece(buffer.flat(), call.root);
@@ -263,8 +269,8 @@ absl::Status Part::Broadcast(const Collective& call) const {
 }
 
 absl::Status Part::SendRecv(const Collective& call) const {
-  std::deque<Dense> sent;
-  std::deque<Dense> received;
+  DenseViews sent;
+  DenseViews received;
   Messages sends;
   Messages recvs;
   for (const Transfer& t : call.sends) {

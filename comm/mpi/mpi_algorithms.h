@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -17,6 +18,8 @@ struct Message {
   void* data = nullptr;
   int64_t bytes = 0;  // above 0
 };
+
+using Messages = absl::InlinedVector<Message, 32>;
 
 // Sends and receives all of these and returns once they are done: the k-th to a
 // peer is that peer's k-th from here. They lie in different memory.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -22,18 +23,22 @@ namespace {
 // Reports are cut to what MPI sends at once, whether or not the receiver looks.
 constexpr size_t kMaxReportBytes = 1024;
 
+// What others report is looked for so often at most outside of waits: a look
+// may give the core away.
+constexpr std::chrono::milliseconds kLookEvery{1};
+
 // What one wait for others takes: turns at MPI, from some on with the core left
 // to others in between, and short sleeps after many.
 class Patience {
  public:
-  explicit Patience(std::chrono::milliseconds timeout)
-      : deadline_(Clock::now() + timeout) {}
+  explicit Patience(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
   // Whether this is a turn at rare things: one in many.
   bool IsRareTurn() const { return turns_ % kRare == kRare - 1; }
   // False once the time is over.
   bool TakeTurn() {
-    if (++turns_ <= kSpins) return true;
+    if (++turns_ < kSpins) return true;
+    if (turns_ == kSpins) deadline_ = Clock::now() + timeout_;
     if (turns_ <= kYields) {
       std::this_thread::yield();
       return true;
@@ -44,15 +49,20 @@ class Patience {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // MPI leaves the core to others itself where it knows that it has to.
-  static constexpr int kSpins = 256;
-  static constexpr int kYields = 1000;
+  // Some tens of microseconds, which a message of 64 KiB and its answer take:
+  // where other programs run, a core that is left may be back only after
+  // milliseconds. MPI leaves it to others itself where it knows that it has to.
+  static constexpr int kSpins = 1024;
+  static constexpr int kYields = 2000;
   static constexpr int kRare = 16;
   static constexpr std::chrono::microseconds kSleep{50};
 
-  const Clock::time_point deadline_;
+  const std::chrono::milliseconds timeout_;
+  Clock::time_point deadline_;  // known once the first turns are over
   int turns_ = 0;
 };
+
+using Launches = absl::InlinedVector<absl::Span<const Collective>, 32>;
 
 std::string EncodeReport(const absl::Status& failure) {
   return absl::StrCat(static_cast<int>(failure.code()), " ", failure.message())
@@ -114,30 +124,25 @@ absl::Status MpiGroup::MeetAndMove(absl::Span<const Collective> calls,
                                    absl::Span<const Message> recvs,
                                    const Moment& moment) {
   if (letters_ == nullptr) letters_ = std::make_shared<Letters>(size());
-  const std::string head =
-      transport_->options().check ? EncodeCalls(calls, size()) : "";
+  const bool check = transport_->options().check;
+  const std::string head = check ? EncodeCalls(calls, size()) : "";
   letters_->Begin(head);
-  std::vector<Message> later_sends;
+  Messages later_sends;
   for (const Message& m : sends) {
     if (!letters_->Add(m)) later_sends.push_back(m);
   }
-  std::vector<std::string> heads(size());
-  TESSERA_RETURN_IF_ERROR(ExchangeLetters(head, heads, moment));
-  TESSERA_RETURN_IF_ERROR(Compare(calls, heads, moment));
-  std::vector<Message> later_recvs;
+  TESSERA_RETURN_IF_ERROR(ExchangeLetters(head, moment));
+  if (check) TESSERA_RETURN_IF_ERROR(Compare(calls, head, moment));
+  Messages later_recvs;
   for (const Message& m : recvs) {
     if (!letters_->Take(m)) later_recvs.push_back(m);
   }
-  if (later_sends.empty() && later_recvs.empty()) return absl::OkStatus();
   return Move(later_sends, later_recvs, moment);
 }
 
 absl::Status MpiGroup::ExchangeLetters(absl::string_view head,
-                                       std::vector<std::string>& heads,
                                        const Moment& moment) {
   const int tag = Tag(MpiChannel::kMeeting);
-  const auto own = std::make_shared<const std::string>(head);
-  const bool is_long = head.size() > Letters::kHeadBytes;
   MpiBatch batch(*transport_);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
@@ -149,49 +154,71 @@ absl::Status MpiGroup::ExchangeLetters(absl::string_view head,
     if (peer == rank_) continue;
     TESSERA_RETURN_IF_ERROR(
         batch.SendOne(members_[peer], tag, letters_->Sent(peer), letters_));
-    if (is_long) TESSERA_RETURN_IF_ERROR(batch.Send(members_[peer], tag, own));
   }
-  TESSERA_RETURN_IF_ERROR(Finish(batch, moment));
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) {
-      heads[peer] = *own;
-    } else if (letters_->HasHead(peer)) {
-      heads[peer] = std::string(letters_->Head(peer));
-    } else {
-      heads[peer].resize(letters_->HeadBytes(peer));
-      TESSERA_RETURN_IF_ERROR(batch.ReceiveOne(
-          members_[peer], tag, heads[peer].data(), letters_->HeadBytes(peer),
-          /*owner=*/nullptr));
+  if (head.size() > Letters::kHeadBytes) {
+    const auto own = std::make_shared<const std::string>(head);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank_) continue;
+      TESSERA_RETURN_IF_ERROR(batch.Send(members_[peer], tag, own));
     }
   }
   return Finish(batch, moment);
 }
 
 absl::Status MpiGroup::Compare(absl::Span<const Collective> calls,
-                               absl::Span<const std::string> given,
-                               const Moment& moment) const {
-  const bool same = std::all_of(
-      given.begin(), given.end(),
-      [&](const std::string& bytes) { return bytes == given[rank_]; });
-  if (same && !(transport_->options().check && MayDiffer(calls))) {
-    return absl::OkStatus();
-  }
-  TESSERA_ASSIGN_OR_RETURN(const std::string difference, FindDifference(given));
+                               absl::string_view head, const Moment& moment) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string difference,
+                           FindDifference(calls, head, moment));
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "comm: ranks disagree at ", Where(moment), ": ", difference));
 }
 
 absl::StatusOr<std::string> MpiGroup::FindDifference(
-    absl::Span<const std::string> given) const {
+    absl::Span<const Collective> calls, absl::string_view head,
+    const Moment& moment) {
+  // Bytes that are equal stand for equal calls: this rank's are those of all.
+  const bool may_differ = MayDiffer(calls) && head != agreed_;
+  const bool all_have_head = letters_->AllHave(head, rank_);
+  if (all_have_head && !may_differ) return "";
+  Launches launches(size(), calls);
+  std::vector<const Collective*> by_call;
   std::deque<DecodedCalls> decoded;
-  std::vector<absl::Span<const Collective>> launches;
-  for (const std::string& bytes : given) {
-    TESSERA_RETURN_IF_ERROR(decoded.emplace_back().Decode(bytes));
-    launches.push_back(decoded.back().calls());
+  if (!all_have_head) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> heads,
+                             AllHeads(head, moment));
+    for (int i = 0; i < size(); ++i) {
+      if (heads[i] == head) continue;
+      TESSERA_RETURN_IF_ERROR(decoded.emplace_back().Decode(heads[i]));
+      launches[i] = decoded.back().calls();
+    }
   }
-  std::vector<const Collective*> calls;
-  return FindDisagreement(launches, members_, calls);
+  const bool is_same = decoded.empty();
+  if (is_same && !may_differ) return "";
+  std::string difference = FindDisagreement(launches, members_, by_call);
+  if (is_same && difference.empty()) agreed_ = std::string(head);
+  return difference;
+}
+
+absl::StatusOr<std::vector<std::string>> MpiGroup::AllHeads(
+    absl::string_view head, const Moment& moment) {
+  const auto heads = std::make_shared<std::vector<std::string>>(size());
+  MpiBatch batch(*transport_);
+  for (int peer = 0; peer < size(); ++peer) {
+    std::string& its_head = (*heads)[peer];
+    if (peer == rank_) {
+      its_head = std::string(head);
+    } else if (letters_->HasHead(peer)) {
+      its_head = std::string(letters_->Head(peer));
+    } else {
+      its_head.resize(letters_->HeadBytes(peer));
+      TESSERA_RETURN_IF_ERROR(
+          batch.ReceiveOne(members_[peer], Tag(MpiChannel::kMeeting),
+                           its_head.data(), letters_->HeadBytes(peer), heads));
+    }
+  }
+  TESSERA_RETURN_IF_ERROR(Finish(batch, moment));
+  return std::move(*heads);
 }
 
 absl::StatusOr<std::vector<std::string>> MpiGroup::HostAllGather(
@@ -297,6 +324,7 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
 }
 
 absl::Status MpiGroup::Finish(MpiBatch& batch, const Moment& moment) {
+  if (batch.empty()) return absl::OkStatus();
   for (Patience patience(timeout_);;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
     if (done) return absl::OkStatus();
@@ -353,6 +381,7 @@ absl::Status MpiGroup::KnownFailure() {
 
 absl::Status MpiGroup::LookForFailure() {
   TESSERA_RETURN_IF_ERROR(KnownFailure());
+  looked_at_ = std::chrono::steady_clock::now();
   TESSERA_ASSIGN_OR_RETURN(
       const std::optional<std::string> report,
       MpiReceiveFromAny(*transport_, Tag(MpiChannel::kFailure)));
@@ -360,7 +389,9 @@ absl::Status MpiGroup::LookForFailure() {
 }
 
 absl::Status MpiGroup::status() {
-  const absl::Status failure = LookForFailure();
+  const bool is_time =
+      std::chrono::steady_clock::now() - looked_at_.load() >= kLookEvery;
+  const absl::Status failure = is_time ? LookForFailure() : KnownFailure();
   if (failure.ok() || absl::IsAborted(failure)) return failure;
   return absl::AbortedError(absl::StrCat(
       "comm: '", name_,

@@ -59,7 +59,8 @@ class MpiGroup final : public OperationGroup {
   absl::StatusOr<std::shared_ptr<MpiGroup>> MakeGroup(
       absl::Span<const int> members, absl::string_view name);
 
-  // OK, or Aborted with the reason.
+  // OK, or Aborted with the reason. Misses what was reported in the last
+  // millisecond, which the next operation sees where it waits.
   absl::Status status() override;
 
  private:
@@ -92,17 +93,18 @@ class MpiGroup final : public OperationGroup {
                            absl::Span<const Message> sends,
                            absl::Span<const Message> recvs,
                            const Moment& moment);
-  // Exchanges the letters that are written, and heads: those of all members.
-  absl::Status ExchangeLetters(absl::string_view head,
-                               std::vector<std::string>& heads,
-                               const Moment& moment);
-  // Fails where members disagree. `given` is from EncodeCalls, or empty.
+  // Exchanges the letters that are written, with this head.
+  absl::Status ExchangeLetters(absl::string_view head, const Moment& moment);
+  // Fails where members disagree. `head` is what EncodeCalls gives for `calls`.
   absl::Status Compare(absl::Span<const Collective> calls,
-                       absl::Span<const std::string> given,
-                       const Moment& moment) const;
+                       absl::string_view head, const Moment& moment);
   // What the members disagree on, or "".
-  absl::StatusOr<std::string> FindDifference(
-      absl::Span<const std::string> given) const;
+  absl::StatusOr<std::string> FindDifference(absl::Span<const Collective> calls,
+                                             absl::string_view head,
+                                             const Moment& moment);
+  // Those of all members, of which long ones are still under way.
+  absl::StatusOr<std::vector<std::string>> AllHeads(absl::string_view head,
+                                                    const Moment& moment);
   absl::Status Move(absl::Span<const Message> sends,
                     absl::Span<const Message> recvs, const Moment& moment);
 
@@ -131,10 +133,13 @@ class MpiGroup final : public OperationGroup {
   const std::vector<int> members_;
   const int rank_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  // When reports were last looked for.
+  std::atomic<std::chrono::steady_clock::time_point> looked_at_{};
   int64_t num_operations_ = 0;  // that have come to Run
   int64_t num_host_calls_ = 0;
   std::vector<char> scratch_;         // of the operation
   std::shared_ptr<Letters> letters_;  // null before the first meeting
+  std::string agreed_;  // a head with which, given by all, there is agreement
 
   Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

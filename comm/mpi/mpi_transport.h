@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -99,6 +100,8 @@ class MpiBatch {
   // which must stay until the batch is done. False if it has not.
   absl::StatusOr<bool> ReceiveIfThere(int peer, int tag, std::string& text);
 
+  // Whether there are none, or all are known to be done.
+  bool empty() const { return requests_.empty(); }
   // True once all are done.
   absl::StatusOr<bool> Test();
   // The peers, as ranks of the transport, of those that are not done.
@@ -115,8 +118,8 @@ class MpiBatch {
   void GiveUp();
 
   MpiTransport& transport_;
-  std::vector<MPI_Request> requests_;
-  std::vector<About> about_;  // of the requests
+  absl::InlinedVector<MPI_Request, 16> requests_;
+  absl::InlinedVector<About, 16> about_;  // of the requests
 };
 
 // A message from any rank to this tag, if one has come.

@@ -48,11 +48,15 @@ absl::Status FinishMpi();
 //   (a)  for every MiB of the largest piece
 //
 // Ranks meet before each operation and compare their calls, with n-1 messages
-// more (see Options::check). What is short comes with these: the first 32 KiB
-// for each peer, and all of an all_reduce or broadcast of up to 32 KiB, which
-// then go from all to all, or from the root, at once: no messages more, n-1
-// times N bytes. A rank that waits for others looks for
-// messages over and over, so other threads of its core come second.
+// more (see Options::check). What is short comes with these: the first 3 KiB
+// for each peer. An all_reduce or broadcast of which a rank sends up to 256 KiB
+// altogether, (n-1) * N, goes from all to all, or from the root, at once, in
+// n-1 messages. A rank that waits for others looks for messages over and over,
+// so other threads of its core come second.
+//
+// The meeting is what tells every rank of a disagreement, and lets nobody send
+// from or receive into memory of an operation that some rank does not come to.
+// So no rank runs ahead of the others, as it may under MPI_Bcast.
 //
 // Groups share a duplicate of the MPI communicator, in which tags tell them
 // apart: no stream takes another one's messages, and none disturbs the

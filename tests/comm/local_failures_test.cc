@@ -413,6 +413,39 @@ TEST(LocalWorkerFailures, CircleOverEventsBetweenStreamsIsFound) {
                     "operation 0 of 'tp', for rank 0")));
 }
 
+// One thread of rank 0 waits for the stream on which rank 1 has not come yet,
+// and rank 1 waits, for longer than it takes to look for circles, for what
+// another thread of rank 0 is about to do.
+TEST(LocalWorkerFailures, HostsThatSynchronizeAreNoPartOfACircle) {
+  LocalRunOptions options;
+  options.device.streams = CpuStreams::kWorker;
+  options.world.timeout = kLong;
+  EXPECT_OK(RunLocalRanks(
+      2,
+      [&](LocalRank& rank) -> absl::Status {
+        Communicator& world = rank.comms.world();
+        TESSERA_ASSIGN_OR_RETURN(const auto stream,
+                                 rank.device.NewStream("dp"));
+        TESSERA_ASSIGN_OR_RETURN(const auto dp,
+                                 world.Subgroup({0, 1}, "dp", *stream));
+        if (rank.rank == 1) {
+          TESSERA_RETURN_IF_ERROR(world.HostAllGather("ready").status());
+          TESSERA_RETURN_IF_ERROR(dp->Barrier());
+          return stream->Synchronize();
+        }
+        TESSERA_RETURN_IF_ERROR(dp->Barrier());
+        std::future<absl::Status> other =
+            std::async(std::launch::async, [&world] {
+              std::this_thread::sleep_for(milliseconds(350));
+              return world.HostAllGather("ready").status();
+            });
+        absl::Status status = stream->Synchronize();
+        status.Update(other.get());
+        return status;
+      },
+      options));
+}
+
 // All wait for the last rank, in several groups, for longer than it takes them
 // to look for circles.
 TEST_P(LocalFailures, LongWaitsThatEndAreNoCircles) {

@@ -170,6 +170,45 @@ TEST_F(MpiFailures, DisagreementOverPiecesAndMessagesIsFound) {
                        "sends i32[3] to rank 2, which expects i32[1]"));
 }
 
+// All make the same call, in which what each sends is not what others expect.
+TEST_F(MpiFailures, EqualCallsThatDisagreeAreFound) {
+  Start({});
+  std::vector<int32_t> memory(12);
+  const TensorView send = TensorView::Flat(memory.data(), DType::kI32, 6);
+  const TensorView recv = TensorView::Flat(memory.data() + 6, DType::kI32, 6);
+  EXPECT_OK(dp_->AllToAll(send, 0, {}, recv, 0, {}));
+  const ExtentSplit sizes = ExtentSplit::Explicit({1, 2, 3}).value();
+  absl::Status status = dp_->AllToAll(send, 0, sizes, recv, 0, sizes);
+  status.Update(stream_->Synchronize());
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "comm: ranks disagree at operation 1 of 'dp': rank 0 "
+                       "sends i32[2] to rank 1, which expects i32[1]"));
+}
+
+// What is compared is longer than what comes with the first messages.
+TEST_F(MpiFailures, DisagreementInALongLaunchIsFound) {
+  Start({});
+  std::vector<float> memory(120, 1.0f);
+  std::vector<Collective> calls(40);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    calls[i].kind = CollectiveKind::kAllReduce;
+    calls[i].send = TensorView::Flat(&memory[3 * i], DType::kF32, 3);
+    calls[i].recv = calls[i].send;
+  }
+  EXPECT_OK(dp_->Issue(calls));
+  EXPECT_OK(stream_->Synchronize());
+  EXPECT_THAT(memory, Each(3.0f));
+  if (rank() == 2) calls[39].op = ReduceOp::kMax;
+  absl::Status status = dp_->Issue(calls);
+  status.Update(stream_->Synchronize());
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "comm: ranks disagree at operation 1 of 'dp': call 39 "
+                       "of 40: ranks 0,1 call all_reduce sum f32[3], rank 2 "
+                       "calls all_reduce max f32[3]"));
+}
+
 TEST_F(MpiFailures, LargeMessagesGoInSeveral) {
   Start({.max_message_bytes = 1000});
   std::vector<float> memory(10001);

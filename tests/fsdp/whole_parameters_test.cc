@@ -1,6 +1,9 @@
 #include "tessera/fsdp/whole_parameters.h"
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,18 +19,21 @@
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/fsdp/optimizer.h"
 #include "tessera/testing/shards.h"
+#include "tests/cpu_streams.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/status_matchers.h"
 
 namespace tessera {
 namespace {
 
+using ::tessera::testing::BothStreams;
 using ::tessera::testing::DeepToyUnits;
 using ::tessera::testing::DefaultToyUnits;
 using ::tessera::testing::Fill;
 using ::tessera::testing::LegalTriples;
 using ::tessera::testing::OracleHistory;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::StreamsName;
 using ::tessera::testing::ToyOptimizer;
 using ::tessera::testing::ToyRun;
 using ::tessera::testing::TrainAndCompare;
@@ -350,6 +356,79 @@ TEST(WholeParametersTest, ErrorsOfUpdatesNameTheParameterAndStay) {
     EXPECT_THAT(two.context().status(), failed);
     return absl::OkStatus();
   }));
+}
+
+class FailingUpdate : public ::testing::TestWithParam<CpuStreams> {
+ protected:
+  // Runs `step` on eight ranks whose gradients are there; `fails` tells it that
+  // the update is to fail, on some of them. Nobody leaves before all have
+  // ended: the others can only hear of it by an abort.
+  using StepOnce =
+      absl::FunctionRef<absl::Status(TwoUnits&, WholeParameters&, bool fails)>;
+  static void ExpectAllToHaveTheReason(
+      absl::FunctionRef<bool(int rank, TwoUnits&, WholeParameters&)> chooses,
+      StepOnce step) {
+    std::barrier all(8);
+    LocalRunOptions options;
+    options.device.streams = GetParam();
+    options.world.timeout = std::chrono::seconds(100);
+    std::atomic<int> ended = 0;
+    // The streams that fail are the ranks' own, and so is what this returns.
+    (void)RunLocalRanks(
+        8,
+        [&](LocalRank& rank) -> absl::Status {
+          TwoUnits two(rank, "fsdp");
+          TESSERA_RETURN_IF_ERROR(two.context().Prepare());
+          TESSERA_ASSIGN_OR_RETURN(WholeParameters whole, two.Whole());
+          TESSERA_RETURN_IF_ERROR(two.Differentiate({0, 1}));
+          TESSERA_RETURN_IF_ERROR(two.context().Synchronize());
+          all.arrive_and_wait();
+          const bool fails = chooses(rank.rank, two, whole);
+          absl::Status status = step(two, whole, fails);
+          status.Update(two.context().Synchronize());
+          EXPECT_THAT(status, StatusIs(fails ? absl::StatusCode::kDataLoss
+                                             : absl::StatusCode::kAborted,
+                                       HasSubstr("no such matrix")));
+          ++ended;
+          all.arrive_and_wait();
+          return absl::OkStatus();
+        },
+        options);
+    EXPECT_EQ(ended, 8);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Streams, FailingUpdate, BothStreams(), StreamsName);
+
+TEST_P(FailingUpdate, OfAnOwnerEndsTheStepOfTheOthers) {
+  ExpectAllToHaveTheReason(
+      [](int rank, TwoUnits& two, WholeParameters& whole) {
+        // One of the replicas along tp.
+        return rank % 2 == 0 && whole.Owns(two.unit(0), TwoUnits::kMatrix);
+      },
+      [](TwoUnits& two, WholeParameters& whole, bool fails) {
+        return two.Step(whole, [&](const WholeParameter& one, Stream&) {
+          return fails && &one.unit == &two.unit(0)
+                     ? absl::DataLossError("no such matrix")
+                     : absl::OkStatus();
+        });
+      });
+}
+
+// The others notice where they gather the weights that it does not have: those
+// along the data-parallel axes, so one fails for either rank of tp.
+TEST_P(FailingUpdate, OfAShardEndsTheNextForwardOfTheOthers) {
+  ExpectAllToHaveTheReason(
+      [](int rank, TwoUnits&, WholeParameters&) { return rank < 2; },
+      [](TwoUnits& two, WholeParameters&, bool fails) {
+        absl::Status status =
+            two.context().Step([&](const OptimizerShard&, Stream&) {
+              return fails ? absl::DataLossError("no such matrix")
+                           : absl::OkStatus();
+            });
+        two.unit(0).BeforeForward();
+        return status;
+      });
 }
 
 }  // namespace

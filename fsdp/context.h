@@ -92,12 +92,12 @@ class Microbatch {
 //
 // Errors are sticky: after the first one every hook is a no-op, and
 // everything that returns a Status returns it. A rank without memory, one whose
-// update in a step fails, and one that others have left in the lurch, aborts
-// the context's communicators, lent ones as well, so that nobody waits for it.
-// Training goes on in a new context and on a new compute stream then. One call
-// at a time, from any thread. Destruction is not collective; it waits for the
-// streams. LIFETIME: borrows the world communicator, the compute stream and its
-// device.
+// gradient hook or update in a step fails, and one that others have left in the
+// lurch, aborts the context's communicators, lent ones as well, so that nobody
+// waits for it. Training goes on in a new context and on a new compute stream
+// then. One call at a time, from any thread. Destruction is not collective; it
+// waits for the streams. LIFETIME: borrows the world communicator, the compute
+// stream and its device.
 class Context {
  public:
   // `world` spans the ranks that the mesh speaks of; communicators along mesh

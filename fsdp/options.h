@@ -115,7 +115,8 @@ using GradientHook = std::function<absl::Status(
     const Unit&, absl::Span<const RestingGradient>, Stream&)>;
 
 // Called in the AfterBackward that finalizes. Null: not called. An error is
-// sticky, with unit and hook before its message.
+// sticky, with unit and hook before its message, and ends the waits of other
+// ranks for this one.
 struct GradientHooks {
   // At the gradient placements: all backwards are added up, but not yet over
   // the axes that are Partial.

@@ -443,8 +443,11 @@ absl::Status Unit::RunGradientHook(absl::string_view name,
                              parameter.group->MainGradient(parameter.index));
     gradients.push_back({p, std::move(gradient)});
   }
-  return internal::Prefixed(absl::StrCat(name, ": "),
-                            hook(*this, gradients, stream));
+  const absl::Status status = internal::Prefixed(
+      absl::StrCat(name, ": "), hook(*this, gradients, stream));
+  // Other ranks may know nothing of it, and would wait.
+  if (!status.ok()) runtime_.comms.Abort(status);
+  return status;
 }
 
 absl::Status Unit::ZeroGradients(bool release) {

@@ -1,5 +1,7 @@
 // What a trainer may do to gradients before and after finalization.
 
+#include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
+#include "tests/cpu_streams.h"
 #include "tests/fsdp/scheduled_training.h"
 #include "tests/fsdp/toy_training.h"
 #include "tests/sanitized.h"
@@ -18,17 +21,20 @@
 namespace tessera {
 namespace {
 
+using ::tessera::testing::BothStreams;
 using ::tessera::testing::DefaultToyUnits;
 using ::tessera::testing::kSanitized;
 using ::tessera::testing::OracleHistory;
 using ::tessera::testing::RunsOfAllStrategies;
 using ::tessera::testing::ScheduledTraining;
 using ::tessera::testing::StatusIs;
+using ::tessera::testing::StreamsName;
 using ::tessera::testing::ToyHistory;
 using ::tessera::testing::ToyRank;
 using ::tessera::testing::ToyRun;
 using ::tessera::testing::TrainAndCompare;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Multiplies all gradients.
 GradientHook ScaleBy(double factor) {
@@ -162,6 +168,49 @@ TEST(GradientHooksTest, ErrorsStayAndNameUnitAndHook) {
       return absl::OkStatus();
     }));
   }
+}
+
+class FailingGradientHook : public ::testing::TestWithParam<CpuStreams> {};
+
+INSTANTIATE_TEST_SUITE_P(Streams, FailingGradientHook, BothStreams(),
+                         StreamsName);
+
+// Nobody leaves before all have ended: the others can only hear of it by an
+// abort.
+TEST_P(FailingGradientHook, EndsTheBackwardOfTheOthers) {
+  ToyRun run;
+  run.mesh = "dp=3";
+  run.strategy = "fsdp";
+  run.microbatches = 1;
+  run.units = DefaultToyUnits();
+  const ToyHistory history = OracleHistory(run);
+  LocalRunOptions options;
+  options.device.streams = GetParam();
+  options.world.timeout = std::chrono::seconds(100);
+  std::barrier all(3);
+  // The streams that fail are the ranks' own, and so is what this returns.
+  (void)RunLocalRanks(
+      3,
+      [&](LocalRank& rank) -> absl::Status {
+        ToyRun own = run;
+        own.gradient_hooks.after_finalize =
+            [&](const Unit&, absl::Span<const RestingGradient>, Stream&) {
+              return rank.rank == 1 ? absl::DataLossError("lost")
+                                    : absl::OkStatus();
+            };
+        TESSERA_ASSIGN_OR_RETURN(const auto toy,
+                                 ToyRank::Create(own, rank.comms, rank.stream));
+        TESSERA_RETURN_IF_ERROR(toy->Forward(history.weights[0]));
+        absl::Status status = toy->Backward(0, 0, true);
+        status.Update(toy->context().Synchronize());
+        EXPECT_THAT(status,
+                    StatusIs(rank.rank == 1 ? absl::StatusCode::kDataLoss
+                                            : absl::StatusCode::kAborted,
+                             HasSubstr("after_finalize: lost")));
+        all.arrive_and_wait();
+        return absl::OkStatus();
+      },
+      options);
 }
 
 }  // namespace

@@ -28,6 +28,14 @@ class AskingWhileCapturing {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+// LIFETIME: borrows the name.
+ncclConfig_t ConfigOf(const std::string& name) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = name.c_str();
+  return config;
+}
+
 bool IsCaptured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;  // NOLINT(google-runtime-int)
@@ -52,9 +60,7 @@ absl::Status NcclComm::Init(const NcclId& id) {
   ncclUniqueId unique;
   static_assert(sizeof(unique.internal) == sizeof(id.bytes));
   std::memcpy(unique.internal, id.bytes.data(), sizeof(unique.internal));
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.commName = options_.name.c_str();
+  ncclConfig_t config = ConfigOf(options_.name);
   ncclResult_t result;
   {
     MutexLock lock(mutex_);
@@ -64,8 +70,39 @@ absl::Status NcclComm::Init(const NcclId& id) {
   return AwaitCall("ncclCommInitRankConfig", result);
 }
 
+absl::StatusOr<std::shared_ptr<NcclComm>> NcclComm::Split(int color, int key,
+                                                          Options options) {
+  const CurrentDevice current(options_.ordinal);
+  TESSERA_RETURN_IF_ERROR(current.status());
+  TESSERA_RETURN_IF_ERROR(status());
+  AwaitIdle();
+  TESSERA_RETURN_IF_ERROR(Check());
+  std::shared_ptr<NcclComm> created(
+      new NcclComm(nullptr, /*is_owned=*/true, std::move(options)));
+  ncclConfig_t config = ConfigOf(created->options_.name);
+  config.splitShare = 0;
+  ncclComm_t made = nullptr;  // is there once this one is done
+  ncclResult_t result = ncclSuccess;
+  {
+    MutexLock lock(mutex_);
+    if (comm_ != nullptr) {
+      result = ncclCommSplit(comm_, color, key, &made, &config);
+    }
+  }
+  const absl::Status split = AwaitCall("ncclCommSplit", result);
+  {
+    MutexLock lock(created->mutex_);
+    created->comm_ = made;
+  }
+  if (!split.ok()) created->Abort(split.message());
+  TESSERA_RETURN_IF_ERROR(split);
+  if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
+  TESSERA_RETURN_IF_ERROR(created->AwaitCall("ncclCommSplit", ncclInProgress));
+  return created;
+}
+
 NcclComm::~NcclComm() {
-  while (IsBusy()) std::this_thread::sleep_for(kNap);
+  AwaitIdle();
   const CurrentDevice current(options_.ordinal);
   Destroy();
   MutexLock lock(mutex_);
@@ -77,6 +114,10 @@ bool NcclComm::IsBusy() {
   if (!Check().ok()) return false;
   MutexLock lock(mutex_);
   return !pending_.empty();
+}
+
+void NcclComm::AwaitIdle() {
+  while (IsBusy()) std::this_thread::sleep_for(kNap);
 }
 
 void NcclComm::Destroy() {

@@ -37,6 +37,10 @@ class NcclCommunicator final : public Communicator {
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) override;
 
+  absl::StatusOr<std::unique_ptr<Communicator>> MakePartition(
+      absl::Span<const int> members, absl::string_view name,
+      Stream& stream) override;
+
   const std::shared_ptr<NcclGroup> group_;
   CudaStream& cuda_stream_;
 };

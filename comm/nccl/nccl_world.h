@@ -78,11 +78,20 @@ class NcclAllocator : public CudaAllocator {
 //
 // A communicator belongs to one stream, an ncclComm_t to a communicator; they
 // are freed together, once the world and all of its communicators are gone.
-// NCCL may let a rank wait there for those of its host. Groups are made by
-// their members alone: one of them makes an id and sends it to the others
-// through the ncclComm_t of the group that theirs is made from. HostAllGather
-// goes there, too. So both have their place among the collectives of the group,
-// the same on all ranks, and wait for those before.
+// NCCL may let a rank wait there for those of its host.
+//
+// Groups that all ranks of one make at the same time, those of Partition, Split
+// and CommSet::GetTogether and those of all its members, come from
+// ncclCommSplit. NCCL wants the ncclComm_t that is split to be idle: the host
+// waits for what is enqueued on it, and no graph that has captured it may run.
+// They share nothing with it (ncclConfig_t::splitShare is 0): where resources
+// are shared, NCCL aborts all that have them with the first, and what streams
+// do side by side goes through the same ones. Groups that their members make
+// alone, and all those of a borrowed ncclComm_t, which may be a blocking one
+// that knows no timeout, come from an id that one member makes and sends to the
+// others through the ncclComm_t of the group that theirs is made from.
+// HostAllGather goes there, too. So all of these have their place among the
+// collectives of the group, the same on all ranks, and wait for those before.
 //
 // NCCL runs collectives of several communicators one after the other, as they
 // were enqueued: ranks that share two groups enqueue what they share in the

@@ -76,6 +76,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int num_ranks, ncclUniqueId id,
   return ncclCommInitRankConfig(comm, num_ranks, id, rank, nullptr);
 }
 
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                           ncclComm_t* made, ncclConfig_t* config) {
+  if (Fails(comm->gpu)) return kInjected;
+  return network().Split(comm, color, key, made, config);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (Fails(comm->gpu)) return kInjected;
   return network().GetAsyncError(comm, error);

@@ -101,6 +101,20 @@ bool IsComplete(const NcclClique& clique) {
          clique.members.end();
 }
 
+bool IsComplete(const NcclSplit& split) {
+  return std::all_of(split.parts.begin(), split.parts.end(),
+                     [](const NcclSplit::Part& part) { return part.has_come; });
+}
+
+bool IsBlocking(const ncclConfig_t* config) {
+  return config == nullptr || config->blocking != 0;
+}
+
+std::string NameIn(const ncclConfig_t* config) {
+  const char* const name = config == nullptr ? nullptr : config->commName;
+  return name == nullptr ? "" : name;
+}
+
 // What ranks must agree on, in words.
 std::string Signature(const NcclCall& call) {
   std::string text =
@@ -235,24 +249,30 @@ ncclUniqueId NcclNetwork::NewId() {
 ncclResult_t NcclNetwork::Init(ncclComm_t* comm, int num_ranks,
                                const ncclUniqueId& id, int rank, int gpu,
                                const ncclConfig_t* config) {
-  NcclClique& clique = cliques_[std::string(id.internal, sizeof(id.internal))];
+  const std::string key(id.internal, sizeof(id.internal));
+  NcclClique& clique = cliques_[key];
+  clique.id = key;
+  return Join(comm, clique, num_ranks,
+              {.clique = &clique,
+               .rank = rank,
+               .gpu = gpu,
+               .is_blocking = IsBlocking(config),
+               .name = NameIn(config)});
+}
+
+ncclResult_t NcclNetwork::Join(ncclComm_t* comm, NcclClique& clique,
+                               size_t num_ranks, ncclComm joining) {
+  const int rank = joining.rank;
   clique.members.resize(num_ranks, nullptr);
-  const bool is_blocking = config == nullptr || config->blocking != 0;
-  const char* const name = config == nullptr ? nullptr : config->commName;
-  comms_.push_back({.clique = &clique,
-                    .rank = rank,
-                    .gpu = gpu,
-                    .is_blocking = is_blocking,
-                    .name = name == nullptr ? "" : name});
+  comms_.push_back(std::move(joining));
   *comm = &comms_.back();
-  if (static_cast<int>(clique.members.size()) != num_ranks ||
-      clique.members[rank] != nullptr) {
+  if (clique.members.size() != num_ranks || clique.members[rank] != nullptr) {
     Report(*comm, "ranks disagree on who they are");
     return ncclInvalidUsage;
   }
   clique.members[rank] = *comm;
   machine_.MakeProgress();
-  if (is_blocking) {
+  if ((*comm)->is_blocking) {
     return machine_.scheduler()
                    .BlockUntil([&] { return IsComplete(clique); }, "joins NCCL")
                    .ok()
@@ -261,6 +281,81 @@ ncclResult_t NcclNetwork::Init(ncclComm_t* comm, int num_ranks,
   }
   (*comm)->looks_left = kLooks;
   return ncclInProgress;
+}
+
+ncclResult_t NcclNetwork::Split(ncclComm_t comm, int color, int key,
+                                ncclComm_t* made, const ncclConfig_t* config) {
+  *made = nullptr;
+  if (!IsUsable(comm, "ncclCommSplit")) return ncclInvalidArgument;
+  if (!comm->pending.empty()) {
+    Report(comm, "ncclCommSplit with operations under way");
+  }
+  ++num_splits_;
+  comm->split = &comm->clique->splits[comm->num_splits++];
+  comm->split_into = made;
+  comm->split->parts.resize(comm->clique->members.size());
+  const NcclSplit::Part part = {
+      .has_come = true,
+      .color = color,
+      .key = key,
+      .is_blocking = config == nullptr ? comm->is_blocking : IsBlocking(config),
+      .name = NameIn(config),
+      .num_collectives = comm->num_collectives};
+  CheckSplit(comm, part);
+  comm->split->parts[comm->rank] = part;
+  machine_.MakeProgress();
+  if (!comm->is_blocking) {
+    comm->looks_left = kLooks;
+    return ncclInProgress;
+  }
+  const NcclSplit& split = *comm->split;
+  return machine_.scheduler()
+                 .BlockUntil([&] { return IsComplete(split); }, "splits")
+                 .ok()
+             ? FinishSplit(comm)
+             : ncclSystemError;
+}
+
+void NcclNetwork::CheckSplit(ncclComm_t comm, const NcclSplit::Part& part) {
+  for (const NcclSplit::Part& other : comm->split->parts) {
+    if (!other.has_come) continue;
+    if (other.num_collectives != part.num_collectives) {
+      Report(comm, absl::StrCat("ncclCommSplit after ", part.num_collectives,
+                                " collectives, on another rank after ",
+                                other.num_collectives));
+    }
+    if (other.color == part.color && other.color != NCCL_SPLIT_NOCOLOR &&
+        other.name != part.name) {
+      Report(comm, absl::StrCat("ncclCommSplit of color ", part.color, " for '",
+                                part.name, "', on another rank for '",
+                                other.name, "'"));
+    }
+  }
+}
+
+ncclResult_t NcclNetwork::FinishSplit(ncclComm_t comm) {
+  const NcclSplit& split = *std::exchange(comm->split, nullptr);
+  const NcclSplit::Part& own = split.parts[comm->rank];
+  if (own.color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
+  int rank = 0;
+  size_t num_ranks = 0;
+  for (int i = 0; i < static_cast<int>(split.parts.size()); ++i) {
+    const NcclSplit::Part& other = split.parts[i];
+    if (other.color != own.color) continue;
+    ++num_ranks;
+    if (std::pair(other.key, i) < std::pair(own.key, comm->rank)) ++rank;
+  }
+  const std::string id =
+      absl::StrCat("color ", own.color, " of split ", comm->num_splits - 1,
+                   " of ", comm->clique->id);
+  NcclClique& clique = cliques_[id];
+  clique.id = id;
+  return Join(comm->split_into, clique, num_ranks,
+              {.clique = &clique,
+               .rank = rank,
+               .gpu = comm->gpu,
+               .is_blocking = own.is_blocking,
+               .name = own.name});
 }
 
 ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
@@ -274,6 +369,7 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 
   const auto may_go_on = [comm] {
     return IsComplete(*comm->clique) &&
+           (comm->split == nullptr || IsComplete(*comm->split)) &&
            (!comm->is_finalized || comm->pending.empty());
   };
   if (!may_go_on()) {
@@ -284,6 +380,11 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   *error = ncclInProgress;
   if (--comm->looks_left > 0) return ncclSuccess;
+  if (comm->split != nullptr) {
+    const ncclResult_t split = FinishSplit(comm);
+    *error = split == ncclInProgress ? ncclSuccess : split;  // the new one's
+    return ncclSuccess;
+  }
   *error = StartWaiting(comm);
   return ncclSuccess;
 }
@@ -324,6 +425,7 @@ ncclResult_t NcclNetwork::Revoke(ncclComm_t comm) {
 
 void NcclNetwork::Cancel(ncclComm_t comm) {
   comm->is_usable = false;
+  comm->split = nullptr;
   comm->waiting.clear();
   for (const auto& launch : comm->pending) launch->is_cancelled = true;
   if (tells_of_aborts_) {

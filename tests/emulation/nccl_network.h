@@ -67,12 +67,27 @@ struct NcclLaunch {
   bool is_cancelled = false;  // its ncclComm_t was aborted
 };
 
-// The ranks that were given one id.
+// What ranks give to the n-th ncclCommSplit of a clique, by rank.
+struct NcclSplit {
+  struct Part {
+    bool has_come = false;
+    int color = 0;
+    int key = 0;
+    bool is_blocking = false;
+    std::string name = "";
+    int64_t num_collectives = 0;  // before
+  };
+  std::vector<Part> parts;
+};
+
+// The ranks that were given one id, or one color.
 struct NcclClique {
+  std::string id;
   std::vector<ncclComm_t> members;  // by rank; null: has not come
   std::map<int64_t, std::shared_ptr<NcclMatch>> collectives;  // by number
   // By sender, receiver and number.
   std::map<std::tuple<int, int, int64_t>, std::shared_ptr<NcclMatch>> messages;
+  std::map<int64_t, NcclSplit> splits;  // by number
 };
 
 }  // namespace tessera::emulation
@@ -90,6 +105,10 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;
   // Looks at its state until NCCL is done with a call; 0: it is.
   int looks_left = 0;
+  // The one that it is in, and where the new ncclComm_t goes; null: in none.
+  tessera::emulation::NcclSplit* split = nullptr;
+  ncclComm** split_into = nullptr;
+  int64_t num_splits = 0;
   int64_t num_groups = 0;
   int64_t num_collectives = 0;
   std::map<int, int64_t> num_sends = {};  // by peer
@@ -127,6 +146,9 @@ class NcclNetwork {
   void set_tells_of_aborts(bool tells) { tells_of_aborts_ = tells; }
   // NCCL finds this error on every ncclComm_t that the GPU has.
   void FailFromOutside(int gpu, ncclResult_t error);
+  // Made so far.
+  int64_t num_ids() const { return num_ids_; }
+  int64_t num_splits() const { return num_splits_; }
   // Blocks of memory that the GPU's ncclComm_ts have registered.
   int64_t num_registered(int gpu) const;
   // The program of a rank has ended, on this thread: all should be gone.
@@ -136,6 +158,8 @@ class NcclNetwork {
   ncclUniqueId NewId();
   ncclResult_t Init(ncclComm_t* comm, int num_ranks, const ncclUniqueId& id,
                     int rank, int gpu, const ncclConfig_t* config);
+  ncclResult_t Split(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                     const ncclConfig_t* config);
   ncclResult_t GetAsyncError(ncclComm_t comm, ncclResult_t* error);
   ncclResult_t GroupStart();
   ncclResult_t GroupEnd();
@@ -163,6 +187,11 @@ class NcclNetwork {
   void CheckMemory(const NcclCall& call);
   // Where the calls of ranks differ: reports it.
   void CheckMatch(const NcclMatch& match, const NcclCall& call);
+  void CheckSplit(ncclComm_t comm, const NcclSplit::Part& part);
+  // Makes the rank's ncclComm_t of a split to which all have come.
+  ncclResult_t FinishSplit(ncclComm_t comm);
+  ncclResult_t Join(ncclComm_t* comm, NcclClique& clique, size_t num_ranks,
+                    ncclComm joining);
   std::shared_ptr<NcclMatch> MatchOf(const NcclCall& call, size_t* place);
   ncclResult_t Enqueue(const std::shared_ptr<NcclLaunch>& launch);
   ncclResult_t StartWaiting(ncclComm_t comm);
@@ -173,6 +202,7 @@ class NcclNetwork {
   Machine& machine_;
   bool tells_of_aborts_ = false;
   int64_t num_ids_ = 0;
+  int64_t num_splits_ = 0;                     // calls of ranks
   std::map<std::string, NcclClique> cliques_;  // by id
   std::deque<ncclComm> comms_;  // never freed, so that late uses are found
   // By GPU: those that it has not done, in the order of the calls.

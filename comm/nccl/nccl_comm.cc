@@ -12,7 +12,9 @@
 namespace tessera::internal {
 namespace {
 
-// Between two looks at what is not done yet.
+// How long the host looks again and again before it begins to sleep. Launches
+// are mostly done by then.
+constexpr auto kSpinning = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::microseconds(20);
 
 // While it is in scope, this thread may ask after events although it captures a
@@ -166,9 +168,10 @@ ncclResult_t NcclComm::RunGroup(
 absl::Status NcclComm::AwaitCall(absl::string_view function,
                                  ncclResult_t result) {
   const std::chrono::milliseconds timeout = timeout_;
-  const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point began = Clock::now();
+  const Clock::time_point deadline = began + timeout;
   while (result == ncclInProgress) {
-    std::this_thread::sleep_for(kNap);
+    if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
     MutexLock lock(mutex_);
     if (comm_ == nullptr) break;
     result = AsyncError();

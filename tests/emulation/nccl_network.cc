@@ -273,8 +273,7 @@ ncclResult_t NcclNetwork::Join(ncclComm_t* comm, NcclClique& clique,
   clique.members[rank] = *comm;
   machine_.MakeProgress();
   if ((*comm)->is_blocking) {
-    return machine_.scheduler()
-                   .BlockUntil([&] { return IsComplete(clique); }, "joins NCCL")
+    return machine_.BlockUntil([&] { return IsComplete(clique); }, "joins NCCL")
                    .ok()
                ? ncclSuccess
                : ncclSystemError;
@@ -309,9 +308,7 @@ ncclResult_t NcclNetwork::Split(ncclComm_t comm, int color, int key,
     return ncclInProgress;
   }
   const NcclSplit& split = *comm->split;
-  return machine_.scheduler()
-                 .BlockUntil([&] { return IsComplete(split); }, "splits")
-                 .ok()
+  return machine_.BlockUntil([&] { return IsComplete(split); }, "splits").ok()
              ? FinishSplit(comm)
              : ncclSystemError;
 }
@@ -622,6 +619,7 @@ void NcclNetwork::RunMatch(NcclMatch& match) {
   // What does not match has been reported.
   for (const NcclCall& call : calls) {
     if (Signature(call) != Signature(first)) return;
+    machine_.OpenMemory(call.comm->gpu);
   }
   switch (first.function) {
     case NcclFunction::kAllReduce: {

@@ -130,6 +130,9 @@ void NcclComm::Destroy() {
     for (const Registration& registration : registrations_) {
       ncclCommDeregister(comm_, registration.handle);
     }
+    for (const auto& [data, window] : windows_) {
+      ncclCommWindowDeregister(comm_, window);
+    }
     if (!is_owned_) return;
     result = ncclCommFinalize(comm_);
   }
@@ -296,6 +299,41 @@ absl::Status NcclComm::Register(void* data, int64_t bytes) {
                       ncclCommRegister(comm_, data, bytes, &handle), comm_)));
   registrations_.push_back({data, handle});
   return absl::OkStatus();
+}
+
+absl::Status NcclComm::RegisterWindow(void* data, int64_t bytes) {
+  const CurrentDevice current(options_.ordinal);
+  TESSERA_RETURN_IF_ERROR(current.status());
+  TESSERA_RETURN_IF_ERROR(status());
+  ncclWindow_t window = nullptr;  // is there once the call is done
+  ncclResult_t result = ncclSuccess;
+  {
+    MutexLock lock(mutex_);
+    if (windows_.contains(data)) return absl::OkStatus();
+    if (comm_ != nullptr) {
+      result = ncclCommWindowRegister(comm_, data, bytes, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC);
+    }
+  }
+  TESSERA_RETURN_IF_ERROR(AwaitCall("ncclCommWindowRegister", result));
+  if (window == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("comm: NCCL has no symmetric memory between the GPUs of '",
+                     options_.name, "'"));
+  }
+  MutexLock lock(mutex_);
+  windows_[data] = window;
+  return absl::OkStatus();
+}
+
+void NcclComm::DeregisterWindow(void* data) {
+  AwaitIdle();
+  const CurrentDevice current(options_.ordinal);
+  MutexLock lock(mutex_);
+  const auto window = windows_.find(data);
+  if (window == windows_.end()) return;
+  if (comm_ != nullptr) ncclCommWindowDeregister(comm_, window->second);
+  windows_.erase(window);
 }
 
 }  // namespace tessera::internal

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -87,6 +88,11 @@ class NcclComm final : public StreamMonitor {
 
   // Tells NCCL, once, of memory that lives as long as this.
   absl::Status Register(void* data, int64_t bytes);
+  // The same of a symmetric window, until DeregisterWindow, which waits for
+  // what is enqueued. COLLECTIVE over the ranks. ERRORS: FailedPrecondition,
+  // and nothing has failed, where NCCL has none between these GPUs.
+  absl::Status RegisterWindow(void* data, int64_t bytes);
+  void DeregisterWindow(void* data);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -138,6 +144,8 @@ class NcclComm final : public StreamMonitor {
     void* handle;
   };
   std::vector<Registration> registrations_ ABSL_GUARDED_BY(mutex_);
+  // By the memory.
+  std::map<void*, ncclWindow_t> windows_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tessera::internal

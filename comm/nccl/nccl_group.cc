@@ -174,7 +174,7 @@ absl::Status NcclGroup::Issue(CudaStream& stream,
 }
 
 absl::Status NcclGroup::RegisterBlocks(absl::Span<const MemoryRange> memory) {
-  const NcclAllocator* const allocator = context_->options().allocator;
+  const NcclAllocator* const allocator = context_->allocator();
   if (allocator == nullptr) return absl::OkStatus();
   for (const MemoryRange& range : memory) {
     const MemoryRange block = allocator->BlockOf(range.begin);

@@ -28,10 +28,14 @@ namespace tessera::internal {
 class NcclContext {
  public:
   NcclContext(CudaDevice& device, const NcclWorld::Options& options)
-      : device_(device), options_(options) {}
+      : device_(device),
+        allocator_(dynamic_cast<const NcclAllocator*>(device.allocator())),
+        options_(options) {}
   ~NcclContext();
 
   CudaDevice& device() const { return device_; }
+  // The device's, whose blocks groups register; null: it has another one.
+  const NcclAllocator* allocator() const { return allocator_; }
   const NcclWorld::Options& options() const { return options_; }
 
   // Keeps it.
@@ -41,6 +45,7 @@ class NcclContext {
 
  private:
   CudaDevice& device_;
+  const NcclAllocator* const allocator_;
   const NcclWorld::Options options_;
   Mutex mutex_;
   std::vector<std::shared_ptr<NcclComm>> comms_ ABSL_GUARDED_BY(mutex_);
@@ -65,6 +70,8 @@ class NcclGroup {
                                            int size, int rank);
 
   const std::shared_ptr<NcclContext>& context() const { return context_; }
+  // Null in a group of one.
+  const std::shared_ptr<NcclComm>& comm() const { return comm_; }
   const std::string& name() const { return name_; }
   const std::vector<int>& members() const { return members_; }
   int rank() const { return rank_; }

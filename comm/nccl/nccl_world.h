@@ -33,11 +33,15 @@ absl::StatusOr<NcclId> NewNcclId();
 // Memory that NCCL can register, for one CudaDevice: ncclMemAlloc, in blocks
 // that are kept and cut up. What lies in it, whole DBuffers above all, is sent
 // and received without a copy in between where the network and the group allow
-// it; a group tells NCCL of each block on first use.
+// it. It is one option, of the device:
 //
 //   TESSERA_ASSIGN_OR_RETURN(auto memory, NcclAllocator::Create());
 //   CudaDevice::Create(local_rank, {.allocator = memory.get()});
-//   NcclWorld::CreateFromEnvironment(*device, {.allocator = memory.get()});
+//
+// A group of a world on that device registers each block once
+// (ncclCommRegister), when it is first given memory in it, and deregisters it
+// when its ncclComm_t goes. Memory of Allocate may also be lent: to
+// DBuffer::Wrap, say.
 //
 // What is freed goes to other streams in the order of their work. LIFETIME:
 // outlives the device and its worlds.
@@ -114,8 +118,6 @@ class NcclWorld {
     // How long an operation may take, from where it was enqueued; and how long
     // a rank waits for the others where a group is made.
     std::chrono::milliseconds timeout = std::chrono::minutes(10);
-    // The device's, whose blocks groups register. Null: it has another one.
-    const NcclAllocator* allocator = nullptr;
   };
 
   // COLLECTIVE over the ranks with this id. ERRORS: InvalidArgument for a rank

@@ -590,8 +590,7 @@ TEST(NcclAllocatorTest, GroupsRegisterItsBlocksOnce) {
       TESSERA_ASSIGN_OR_RETURN(const auto stream, device->NewStream("s"));
       TESSERA_ASSIGN_OR_RETURN(
           NcclWorld world,
-          NcclWorld::Create(*device, NcclId(), gpu.rank, gpu.num_ranks,
-                            {.allocator = memory.get()}));
+          NcclWorld::Create(*device, NcclId(), gpu.rank, gpu.num_ranks));
       TESSERA_ASSIGN_OR_RETURN(const auto comm, world.Join(*stream));
       TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(*stream, 1.0f));
       const MemoryRange block = memory->BlockOf(x.view().data());

@@ -110,6 +110,11 @@ bool IsBlocking(const ncclConfig_t* config) {
   return config == nullptr || config->blocking != 0;
 }
 
+bool IsComplete(const NcclWindowSizes& sizes) {
+  return std::find(sizes.bytes.begin(), sizes.bytes.end(), 0) ==
+         sizes.bytes.end();
+}
+
 std::string NameIn(const ncclConfig_t* config) {
   const char* const name = config == nullptr ? nullptr : config->commName;
   return name == nullptr ? "" : name;
@@ -367,6 +372,7 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const auto may_go_on = [comm] {
     return IsComplete(*comm->clique) &&
            (comm->split == nullptr || IsComplete(*comm->split)) &&
+           (comm->window == nullptr || IsComplete(*comm->window)) &&
            (!comm->is_finalized || comm->pending.empty());
   };
   if (!may_go_on()) {
@@ -382,6 +388,7 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     *error = split == ncclInProgress ? ncclSuccess : split;  // the new one's
     return ncclSuccess;
   }
+  if (comm->window != nullptr) FinishWindow(comm);
   *error = StartWaiting(comm);
   return ncclSuccess;
 }
@@ -423,6 +430,7 @@ ncclResult_t NcclNetwork::Revoke(ncclComm_t comm) {
 void NcclNetwork::Cancel(ncclComm_t comm) {
   comm->is_usable = false;
   comm->split = nullptr;
+  comm->window = nullptr;
   comm->waiting.clear();
   for (const auto& launch : comm->pending) launch->is_cancelled = true;
   if (tells_of_aborts_) {
@@ -664,14 +672,67 @@ void NcclNetwork::RunMatch(NcclMatch& match) {
 ncclResult_t NcclNetwork::Register(ncclComm_t comm, void* data, size_t bytes,
                                    void** handle) {
   if (!IsUsable(comm, "ncclCommRegister")) return ncclInvalidArgument;
+  CheckRegistration(comm, data, bytes);
+  *handle = data;
+  return ncclSuccess;
+}
+
+void NcclNetwork::CheckRegistration(ncclComm_t comm, void* data, size_t bytes) {
   if (machine_.memory(comm->gpu).BytesAt(data) != static_cast<int64_t>(bytes)) {
-    Report(comm, "ncclCommRegister of memory that was not allocated so");
+    Report(comm, "memory is registered that was not allocated so");
   }
+  ++registrations_[comm->gpu];
   if (!comm->registered.insert(data).second) {
     Report(comm, "memory is registered twice");
   }
-  *handle = data;
+}
+
+ncclResult_t NcclNetwork::RegisterWindow(ncclComm_t comm, void* data,
+                                         size_t bytes, ncclWindow_t* window,
+                                         int flags) {
+  *window = nullptr;
+  if (!IsUsable(comm, "ncclCommWindowRegister")) return ncclInvalidArgument;
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  comm->window = &comm->clique->windows[comm->num_windows++];
+  comm->window_into = window;
+  comm->window_data = data;
+  std::vector<size_t>& all = comm->window->bytes;
+  all.resize(comm->clique->members.size());
+  for (size_t other : all) {
+    if (other == 0 || other == bytes) continue;
+    Report(comm, absl::StrCat("a window of ", bytes, " bytes, on another rank ",
+                              other));
+  }
+  all[comm->rank] = bytes;
+  if (has_windows_) CheckRegistration(comm, data, bytes);
+  machine_.MakeProgress();
+  if (!comm->is_blocking) {
+    comm->looks_left = kLooks;
+    return ncclInProgress;
+  }
+  const NcclWindowSizes& sizes = *comm->window;
+  if (!machine_.BlockUntil([&] { return IsComplete(sizes); }, "registers")
+           .ok()) {
+    return ncclSystemError;
+  }
+  FinishWindow(comm);
   return ncclSuccess;
+}
+
+// A window is known by its memory.
+void NcclNetwork::FinishWindow(ncclComm_t comm) {
+  comm->window = nullptr;
+  if (!has_windows_) return;
+  *comm->window_into = static_cast<ncclWindow_t>(comm->window_data);
+}
+
+void NcclNetwork::CheckFree(const void* data) {
+  for (ncclComm& comm : comms_) {
+    if (comm.is_freed || !comm.registered.contains(const_cast<void*>(data))) {
+      continue;
+    }
+    Report(&comm, "ncclMemFree of memory that is registered");
+  }
 }
 
 ncclResult_t NcclNetwork::Deregister(ncclComm_t comm, void* handle) {

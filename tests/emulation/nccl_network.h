@@ -80,6 +80,12 @@ struct NcclSplit {
   std::vector<Part> parts;
 };
 
+// What ranks give to the n-th ncclCommWindowRegister of a clique, by rank; 0:
+// has not come.
+struct NcclWindowSizes {
+  std::vector<size_t> bytes;
+};
+
 // The ranks that were given one id, or one color.
 struct NcclClique {
   std::string id;
@@ -88,6 +94,7 @@ struct NcclClique {
   // By sender, receiver and number.
   std::map<std::tuple<int, int, int64_t>, std::shared_ptr<NcclMatch>> messages;
   std::map<int64_t, NcclSplit> splits;  // by number
+  std::map<int64_t, NcclWindowSizes> windows;
 };
 
 }  // namespace tessera::emulation
@@ -109,6 +116,11 @@ struct ncclComm {
   tessera::emulation::NcclSplit* split = nullptr;
   ncclComm** split_into = nullptr;
   int64_t num_splits = 0;
+  // Likewise, of windows, and what is registered.
+  tessera::emulation::NcclWindowSizes* window = nullptr;
+  ncclWindow_t* window_into = nullptr;
+  void* window_data = nullptr;
+  int64_t num_windows = 0;
   int64_t num_groups = 0;
   int64_t num_collectives = 0;
   std::map<int, int64_t> num_sends = {};  // by peer
@@ -144,6 +156,8 @@ class NcclNetwork {
   //
   // Whether NCCL tells ranks of one that aborts, by ncclRemoteError.
   void set_tells_of_aborts(bool tells) { tells_of_aborts_ = tells; }
+  // Whether GPUs reach each other's memory.
+  void set_has_windows(bool has) { has_windows_ = has; }
   // NCCL finds this error on every ncclComm_t that the GPU has.
   void FailFromOutside(int gpu, ncclResult_t error);
   // Made so far.
@@ -151,6 +165,10 @@ class NcclNetwork {
   int64_t num_splits() const { return num_splits_; }
   // Blocks of memory that the GPU's ncclComm_ts have registered.
   int64_t num_registered(int gpu) const;
+  // How often they have registered any.
+  int64_t num_registrations(int gpu) { return registrations_[gpu]; }
+  // Memory goes: nobody should have it registered.
+  void CheckFree(const void* data);
   // The program of a rank has ended, on this thread: all should be gone.
   void EndProgram(int gpu);
 
@@ -173,6 +191,8 @@ class NcclNetwork {
   ncclResult_t Register(ncclComm_t comm, void* data, size_t bytes,
                         void** handle);
   ncclResult_t Deregister(ncclComm_t comm, void* handle);
+  ncclResult_t RegisterWindow(ncclComm_t comm, void* data, size_t bytes,
+                              ncclWindow_t* window, int flags);
 
  private:
   // True for one that may be used; else a report.
@@ -190,6 +210,9 @@ class NcclNetwork {
   void CheckSplit(ncclComm_t comm, const NcclSplit::Part& part);
   // Makes the rank's ncclComm_t of a split to which all have come.
   ncclResult_t FinishSplit(ncclComm_t comm);
+  // Gives the rank the window for which all have come.
+  void FinishWindow(ncclComm_t comm);
+  void CheckRegistration(ncclComm_t comm, void* data, size_t bytes);
   ncclResult_t Join(ncclComm_t* comm, NcclClique& clique, size_t num_ranks,
                     ncclComm joining);
   std::shared_ptr<NcclMatch> MatchOf(const NcclCall& call, size_t* place);
@@ -201,9 +224,11 @@ class NcclNetwork {
 
   Machine& machine_;
   bool tells_of_aborts_ = false;
+  bool has_windows_ = true;
   int64_t num_ids_ = 0;
   int64_t num_splits_ = 0;                     // calls of ranks
   std::map<std::string, NcclClique> cliques_;  // by id
+  std::map<int, int64_t> registrations_;       // by GPU
   std::deque<ncclComm> comms_;  // never freed, so that late uses are found
   // By GPU: those that it has not done, in the order of the calls.
   std::map<int, std::deque<std::shared_ptr<NcclLaunch>>> order_;

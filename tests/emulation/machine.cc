@@ -271,7 +271,7 @@ cudaError_t Machine::Free(void* data, cudaStream_t stream) {
   DeviceMemory& memory = this->memory(stream->gpu);
   detectors_[stream->gpu].FreeOnStream(data, stream->number);
   if (memory.BytesAt(data) < 0) return cudaErrorInvalidValue;
-  scheduler_.Push(stream->queue, {.name = "free", .run = [this, &memory, data] {
+  scheduler_.Push(stream->queue, {.name = "free", .run = [&memory, data] {
                                     if (memory.BytesAt(data) >= 0)
                                       memory.Free(data);
                                   }});

@@ -162,6 +162,34 @@ std::pair<Touched, Touched> MemoryOf(const NcclCall& call) {
   return {read, written};
 }
 
+// Where the memory lies in a window of the call's rank; -1: in none.
+int64_t PlaceInWindow(const NcclCall& call, const void* memory) {
+  const auto* const at = static_cast<const char*>(memory);
+  const auto& windows = call.comm->windows;
+  auto window = windows.upper_bound(at);
+  if (window == windows.begin()) return -1;
+  --window;
+  const auto place = static_cast<size_t>(at - window->first);
+  return place < window->second ? static_cast<int64_t>(place) : -1;
+}
+
+// Likewise, of what other ranks reach into; -1 where it is nothing.
+int64_t ReachedPlace(const NcclCall& call) {
+  switch (call.function) {
+    case NcclFunction::kReduceScatter:
+    case NcclFunction::kReduce:
+      return PlaceInWindow(call, call.send);
+    case NcclFunction::kAllReduce:
+    case NcclFunction::kAllGather:
+    case NcclFunction::kBroadcast:
+      return PlaceInWindow(call, call.recv);
+    case NcclFunction::kSend:
+    case NcclFunction::kRecv:
+      return -1;
+  }
+  return -1;
+}
+
 // `count` elements that lie `at` elements behind `begin`.
 TensorView ViewAt(const void* begin, const NcclCall& call, size_t at) {
   const DType type = TypeOf(call.type);
@@ -219,7 +247,14 @@ void NcclNetwork::CheckMatch(const NcclMatch& match, const NcclCall& call) {
   for (size_t i = 0; i < match.launches.size(); ++i) {
     if (match.launches[i] == nullptr) continue;
     const std::string other = Signature(match.calls[i]);
-    if (other == Signature(call)) return;
+    if (other == Signature(call)) {
+      if (ReachedPlace(call) == ReachedPlace(match.calls[i])) return;
+      return Report(
+          call.comm,
+          absl::StrCat(NameOf(call.function), " at ", ReachedPlace(call),
+                       " in the window of rank ", call.comm->rank,
+                       ", on another one at ", ReachedPlace(match.calls[i])));
+    }
     return Report(call.comm,
                   absl::StrCat("rank ", call.comm->rank, " calls ",
                                Signature(call), ", another one ", other));
@@ -721,9 +756,11 @@ ncclResult_t NcclNetwork::RegisterWindow(ncclComm_t comm, void* data,
 
 // A window is known by its memory.
 void NcclNetwork::FinishWindow(ncclComm_t comm) {
-  comm->window = nullptr;
+  const NcclWindowSizes& sizes = *std::exchange(comm->window, nullptr);
   if (!has_windows_) return;
   *comm->window_into = static_cast<ncclWindow_t>(comm->window_data);
+  comm->windows[static_cast<const char*>(comm->window_data)] =
+      sizes.bytes[comm->rank];
 }
 
 void NcclNetwork::CheckFree(const void* data) {
@@ -737,6 +774,7 @@ void NcclNetwork::CheckFree(const void* data) {
 
 ncclResult_t NcclNetwork::Deregister(ncclComm_t comm, void* handle) {
   if (!IsUsable(comm, "ncclCommDeregister")) return ncclInvalidArgument;
+  comm->windows.erase(static_cast<const char*>(handle));
   if (comm->registered.erase(handle) == 0) {
     Report(comm, "ncclCommDeregister of memory that is not registered");
   }

@@ -126,6 +126,7 @@ struct ncclComm {
   std::map<int, int64_t> num_sends = {};  // by peer
   std::map<int, int64_t> num_recvs = {};  // by peer
   std::set<void*> registered = {};
+  std::map<const char*, size_t> windows = {};  // and their bytes
   // Given to no stream yet, for NCCL is not done with the call.
   std::vector<std::shared_ptr<tessera::emulation::NcclLaunch>> waiting = {};
   // Given to a stream, not done.

@@ -157,6 +157,30 @@ TEST(NcclNetworkTest, ReportsASplitWithOperationsUnderWay) {
       "ncclCommSplit with operations under way");
 }
 
+// NCCL would reach into memory that the peer did not mean.
+TEST(NcclNetworkTest, ReportsPlacesInWindowsThatDiffer) {
+  const auto run = [](bool differs) {
+    return RunTwo([=](Ends& ends) {
+      void* memory = nullptr;
+      ncclMemAlloc(&memory, 128);
+      ncclWindow_t window = nullptr;
+      EXPECT_EQ(ncclCommWindowRegister(ends.comm, memory, 128, &window,
+                                       NCCL_WIN_COLL_SYMMETRIC),
+                ncclSuccess);
+      float* const reached =
+          static_cast<float*>(memory) + (differs && ends.rank == 1 ? 16 : 0);
+      ncclAllReduce(ends.data, reached, 16, ncclFloat32, ncclSum, ends.comm,
+                    ends.stream);
+      cudaStreamSynchronize(ends.stream);
+      ncclCommWindowDeregister(ends.comm, window);
+      ncclMemFree(memory);
+    });
+  };
+  EXPECT_OK(run(false));
+  EXPECT_THAT(run(true), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("in the window of rank")));
+}
+
 TEST(NcclNetworkTest, ReportsAGroupWithoutEnd) {
   ExpectReport([](Ends&) { ncclGroupStart(); }, "a group has no end");
   ExpectReport([](Ends&) { ncclGroupEnd(); }, "ends that has not begun");

@@ -29,6 +29,17 @@ std::vector<int> RanksOf(const DeviceMesh& mesh) {
   return ranks;
 }
 
+// Where `some` lie in `all`. REQUIRES: they do.
+std::vector<int> IndicesIn(absl::Span<const int> all,
+                           absl::Span<const int> some) {
+  absl::flat_hash_map<int, int> index;
+  for (int rank : all) index.emplace(rank, static_cast<int>(index.size()));
+  std::vector<int> indices;
+  indices.reserve(some.size());
+  for (int rank : some) indices.push_back(index.at(rank));
+  return indices;
+}
+
 std::string JoinNames(const DeviceMesh& mesh) {
   return absl::StrJoin(mesh.axes(), ".",
                        [](std::string* out, const MeshAxis& axis) {
@@ -68,7 +79,11 @@ absl::StatusOr<Communicator*> CommSet::FindOrMake(Group group, Stream& stream) {
     TESSERA_ASSIGN_OR_RETURN(
         made, world_.Subgroup(group.members, group.name, stream));
   }
-  Communicator* communicator = made.get();
+  return Keep(std::move(group), std::move(made));
+}
+
+Communicator* CommSet::Keep(Group group, std::unique_ptr<Communicator> made) {
+  Communicator* const communicator = made.get();
   entries_.push_back({std::move(group), communicator, std::move(made)});
   return communicator;
 }
@@ -84,6 +99,44 @@ absl::StatusOr<Communicator*> CommSet::Get(const DeviceMesh& mesh,
                            FindOrMake(GroupOf(slice), stream));
   found_.emplace(key, communicator);
   return communicator;
+}
+
+absl::StatusOr<Communicator*> CommSet::GetTogether(const DeviceMesh& mesh,
+                                                   absl::Span<const int> axes,
+                                                   Stream& stream) {
+  TESSERA_ASSIGN_OR_RETURN(const DeviceMesh slice, mesh.Slice(axes, rank()));
+  const std::vector<int> all_axes(axes.begin(), axes.end());
+  if (!together_.contains({mesh, all_axes})) {
+    TESSERA_RETURN_IF_ERROR(MakeTogether(mesh, slice, stream));
+    together_.emplace(mesh, all_axes);
+  }
+  return Get(mesh, axes, stream);
+}
+
+// All ranks of the mesh decide alike: a group is made, or lent, on all of its
+// members. One that is the whole mesh needs no partition.
+absl::Status CommSet::MakeTogether(const DeviceMesh& mesh,
+                                   const DeviceMesh& slice, Stream& stream) {
+  Communicator* const parent = FindSpanning(mesh);
+  if (parent == nullptr || slice.size() == 1 || slice.size() == mesh.size()) {
+    return absl::OkStatus();
+  }
+  Group group = GroupOf(slice);
+  std::vector<int> members;  // of the parent
+  if (Find(group, /*stream=*/nullptr) == nullptr) {
+    members = parent == &world_ ? group.members
+                                : IndicesIn(RanksOf(mesh), group.members);
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> made,
+                           parent->Partition(members, group.name, stream));
+  if (made != nullptr) Keep(std::move(group), std::move(made));
+  return absl::OkStatus();
+}
+
+Communicator* CommSet::FindSpanning(const DeviceMesh& mesh) const {
+  const int all = world_.size();
+  if (mesh.size() == all && mesh.end_rank() == all) return &world_;
+  return Find(GroupOf(mesh), /*stream=*/nullptr);
 }
 
 absl::StatusOr<Communicator*> CommSet::GetUnion(

@@ -44,6 +44,15 @@ class CommSet {
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh,
                                     absl::Span<const int> axes, Stream& stream);
 
+  // As Get, where all ranks of the mesh ask for theirs at the same time: the
+  // first call for a mesh and axes is COLLECTIVE over the mesh, in the same
+  // order on all of its ranks. The groups that have no communicator come from
+  // one Partition of the world, where the mesh spans it, or of a communicator
+  // of all ranks of the mesh, where there is one; else each as Get makes it.
+  absl::StatusOr<Communicator*> GetTogether(const DeviceMesh& mesh,
+                                            absl::Span<const int> axes,
+                                            Stream& stream);
+
   // The group of all ranks of any of `meshes`, ascending, on `stream`. Its name
   // is the meshes' text, joined by '+'. Else as Get.
   // ERRORS: InvalidArgument for a rank outside of them all.
@@ -82,6 +91,12 @@ class CommSet {
 
   // The group of the ranks of a slice.
   static Group GroupOf(const DeviceMesh& slice);
+  // One whose members are those of the mesh; null where there is none.
+  Communicator* FindSpanning(const DeviceMesh& mesh) const;
+  // Makes the groups along `axes`, of which this rank's is `slice`.
+  absl::Status MakeTogether(const DeviceMesh& mesh, const DeviceMesh& slice,
+                            Stream& stream);
+  Communicator* Keep(Group group, std::unique_ptr<Communicator> made);
   // The group's communicator on `stream`, or on any where that is null; null
   // where there is none.
   Communicator* Find(const Group& group, const Stream* stream) const;
@@ -93,6 +108,8 @@ class CommSet {
   // who may be many, again.
   absl::flat_hash_map<std::pair<DeviceMesh, const Stream*>, Communicator*>
       found_;
+  // What all ranks of a mesh have asked for together.
+  absl::flat_hash_set<std::pair<DeviceMesh, std::vector<int>>> together_;
   absl::flat_hash_set<uint64_t> agreed_;  // fingerprints
 };
 

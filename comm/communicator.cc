@@ -285,8 +285,8 @@ void Communicator::Record(const Collective& call, int64_t sequence) {
   log_->Append(record_, progress_);
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Subgroup(
-    absl::Span<const int> members, absl::string_view name, Stream& stream) {
+absl::Status Communicator::CheckMembers(absl::Span<const int> members,
+                                        absl::string_view name) const {
   const auto error = [&](absl::string_view problem) {
     return absl::InvalidArgumentError(absl::StrCat(
         "comm: subgroup '", name, "' (", absl::StrJoin(members, ","), ") of '",
@@ -302,6 +302,26 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Subgroup(
     seen[member] = true;
   }
   if (!seen[rank_]) return error("this rank is not a member");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Subgroup(
+    absl::Span<const int> members, absl::string_view name, Stream& stream) {
+  TESSERA_RETURN_IF_ERROR(CheckMembers(members, name));
+  return MakeSubgroup(members, name, stream);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Partition(
+    absl::Span<const int> members, absl::string_view name, Stream& stream) {
+  if (!members.empty()) {
+    TESSERA_RETURN_IF_ERROR(CheckMembers(members, name));
+  }
+  return MakePartition(members, name, stream);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::MakePartition(
+    absl::Span<const int> members, absl::string_view name, Stream& stream) {
+  if (members.empty()) return nullptr;
   return MakeSubgroup(members, name, stream);
 }
 
@@ -309,8 +329,6 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
     int color, int key, absl::string_view name, Stream& stream) {
   TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> given,
                            HostAllGather(absl::StrCat(color, " ", key)));
-  if (color < 0) return nullptr;
-
   std::vector<std::pair<int, int>> chosen;  // key, rank
   for (int r = 0; r < size(); ++r) {
     const std::pair<std::string, std::string> words =
@@ -322,13 +340,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
       return absl::InternalError(absl::StrCat(
           "comm: split of '", name_, "': rank ", r, " gave '", given[r], "'"));
     }
-    if (its_color == color) chosen.emplace_back(its_key, r);
+    if (color >= 0 && its_color == color) chosen.emplace_back(its_key, r);
   }
   std::sort(chosen.begin(), chosen.end());
   std::vector<int> members;
   members.reserve(chosen.size());
   for (const auto& [its_key, r] : chosen) members.push_back(r);
-  return Subgroup(members, name, stream);
+  return Partition(members, name, stream);
 }
 
 Communicator::Subset Communicator::SubsetOf(

@@ -127,6 +127,12 @@ class Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Subgroup(
       absl::Span<const int> members, absl::string_view name, Stream& stream);
 
+  // As Subgroup, where all ranks of this group make theirs at the same time. No
+  // rank is a member of two; one that is a member of none gives none, and gets
+  // null. COLLECTIVE over the group.
+  absl::StatusOr<std::unique_ptr<Communicator>> Partition(
+      absl::Span<const int> members, absl::string_view name, Stream& stream);
+
   // As MPI_Comm_split: the ranks of one color form a group, ordered by key,
   // then by rank. Null for a negative color. COLLECTIVE over the group.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,
@@ -160,6 +166,10 @@ class Communicator {
 
  private:
   void Record(const Collective& call, int64_t sequence);
+  // ERRORS: InvalidArgument for members that cannot form a group with this
+  // rank.
+  absl::Status CheckMembers(absl::Span<const int> members,
+                            absl::string_view name) const;
 
   // Enqueues checked calls with this sequence number.
   // REQUIRES: size() > 1, at least one call.
@@ -170,6 +180,11 @@ class Communicator {
   virtual absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) = 0;
+
+  // The same with all ranks of this group, of which those without members get
+  // null. For backends that have something better than MakeSubgroup.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> MakePartition(
+      absl::Span<const int> members, absl::string_view name, Stream& stream);
 
   const std::vector<int> members_;
   const int rank_;

@@ -161,7 +161,7 @@ absl::Status Context::DoPrepare() {
   for (Stream* stream : runtime.Streams()) {
     for (int axis : UsedAxes()) {
       TESSERA_RETURN_IF_ERROR(
-          runtime.comms.Get(mesh, {axis}, *stream).status());
+          runtime.comms.GetTogether(mesh, {axis}, *stream).status());
     }
   }
   const std::vector<UnitMemory> memory = unit_memory();

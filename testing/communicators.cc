@@ -37,6 +37,14 @@ ForwardingCommunicator::MakeSubgroup(absl::Span<const int> members,
   return Around(std::move(group));
 }
 
+absl::StatusOr<std::unique_ptr<Communicator>>
+ForwardingCommunicator::MakePartition(absl::Span<const int> members,
+                                      absl::string_view name, Stream& stream) {
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
+                           inner_.Partition(members, name, stream));
+  return group == nullptr ? nullptr : Around(std::move(group));
+}
+
 CountingCommunicator::CountingCommunicator(Communicator& inner)
     : CountingCommunicator(inner, nullptr, std::make_shared<CommLog>(),
                            std::make_shared<std::atomic<int64_t>>(0)) {}

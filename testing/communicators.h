@@ -64,6 +64,9 @@ class ForwardingCommunicator : public Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) final;
+  absl::StatusOr<std::unique_ptr<Communicator>> MakePartition(
+      absl::Span<const int> members, absl::string_view name,
+      Stream& stream) final;
 
   const std::unique_ptr<Communicator> owned_;  // null where borrowed
   Communicator& inner_;

@@ -32,9 +32,13 @@ void Scheduler::Enter(int host) { AwaitTurn(host); }
 
 void Scheduler::GiveTurn(int host) {
   steps_.push_back(hosts_[host].name);
-  MutexLock lock(mutex_);
-  turn_ = host;
-  turn_came_[host].NotifyOne();
+  CondVar* came = nullptr;
+  {
+    MutexLock lock(mutex_);
+    turn_ = host;
+    came = &turn_came_[host];
+  }
+  came->NotifyOne();  // it need not wait for the lock then
 }
 
 void Scheduler::AwaitTurn(int host) {

@@ -12,7 +12,9 @@
 namespace tessera::internal {
 namespace {
 
-// Between two looks at what is not done yet.
+// How long the host looks again and again before it begins to sleep. Launches
+// are mostly done by then.
+constexpr auto kSpinning = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::microseconds(20);
 
 // While it is in scope, this thread may ask after events although it captures a
@@ -27,6 +29,14 @@ class AskingWhileCapturing {
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
+
+// LIFETIME: borrows the name.
+ncclConfig_t ConfigOf(const std::string& name) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = name.c_str();
+  return config;
+}
 
 bool IsCaptured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -52,9 +62,7 @@ absl::Status NcclComm::Init(const NcclId& id) {
   ncclUniqueId unique;
   static_assert(sizeof(unique.internal) == sizeof(id.bytes));
   std::memcpy(unique.internal, id.bytes.data(), sizeof(unique.internal));
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.commName = options_.name.c_str();
+  ncclConfig_t config = ConfigOf(options_.name);
   ncclResult_t result;
   {
     MutexLock lock(mutex_);
@@ -64,8 +72,39 @@ absl::Status NcclComm::Init(const NcclId& id) {
   return AwaitCall("ncclCommInitRankConfig", result);
 }
 
+absl::StatusOr<std::shared_ptr<NcclComm>> NcclComm::Split(int color, int key,
+                                                          Options options) {
+  const CurrentDevice current(options_.ordinal);
+  TESSERA_RETURN_IF_ERROR(current.status());
+  TESSERA_RETURN_IF_ERROR(status());
+  AwaitIdle();
+  TESSERA_RETURN_IF_ERROR(Check());
+  std::shared_ptr<NcclComm> created(
+      new NcclComm(nullptr, /*is_owned=*/true, std::move(options)));
+  ncclConfig_t config = ConfigOf(created->options_.name);
+  config.splitShare = 0;
+  ncclComm_t made = nullptr;  // is there once this one is done
+  ncclResult_t result = ncclSuccess;
+  {
+    MutexLock lock(mutex_);
+    if (comm_ != nullptr) {
+      result = ncclCommSplit(comm_, color, key, &made, &config);
+    }
+  }
+  const absl::Status split = AwaitCall("ncclCommSplit", result);
+  {
+    MutexLock lock(created->mutex_);
+    created->comm_ = made;
+  }
+  if (!split.ok()) created->Abort(split.message());
+  TESSERA_RETURN_IF_ERROR(split);
+  if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
+  TESSERA_RETURN_IF_ERROR(created->AwaitCall("ncclCommSplit", ncclInProgress));
+  return created;
+}
+
 NcclComm::~NcclComm() {
-  while (IsBusy()) std::this_thread::sleep_for(kNap);
+  AwaitIdle();
   const CurrentDevice current(options_.ordinal);
   Destroy();
   MutexLock lock(mutex_);
@@ -79,6 +118,10 @@ bool NcclComm::IsBusy() {
   return !pending_.empty();
 }
 
+void NcclComm::AwaitIdle() {
+  while (IsBusy()) std::this_thread::sleep_for(kNap);
+}
+
 void NcclComm::Destroy() {
   ncclResult_t result;
   {
@@ -86,6 +129,9 @@ void NcclComm::Destroy() {
     if (comm_ == nullptr) return;
     for (const Registration& registration : registrations_) {
       ncclCommDeregister(comm_, registration.handle);
+    }
+    for (const auto& [data, window] : windows_) {
+      ncclCommWindowDeregister(comm_, window);
     }
     if (!is_owned_) return;
     result = ncclCommFinalize(comm_);
@@ -125,9 +171,10 @@ ncclResult_t NcclComm::RunGroup(
 absl::Status NcclComm::AwaitCall(absl::string_view function,
                                  ncclResult_t result) {
   const std::chrono::milliseconds timeout = timeout_;
-  const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point began = Clock::now();
+  const Clock::time_point deadline = began + timeout;
   while (result == ncclInProgress) {
-    std::this_thread::sleep_for(kNap);
+    if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
     MutexLock lock(mutex_);
     if (comm_ == nullptr) break;
     result = AsyncError();
@@ -252,6 +299,41 @@ absl::Status NcclComm::Register(void* data, int64_t bytes) {
                       ncclCommRegister(comm_, data, bytes, &handle), comm_)));
   registrations_.push_back({data, handle});
   return absl::OkStatus();
+}
+
+absl::Status NcclComm::RegisterWindow(void* data, int64_t bytes) {
+  const CurrentDevice current(options_.ordinal);
+  TESSERA_RETURN_IF_ERROR(current.status());
+  TESSERA_RETURN_IF_ERROR(status());
+  ncclWindow_t window = nullptr;  // is there once the call is done
+  ncclResult_t result = ncclSuccess;
+  {
+    MutexLock lock(mutex_);
+    if (windows_.contains(data)) return absl::OkStatus();
+    if (comm_ != nullptr) {
+      result = ncclCommWindowRegister(comm_, data, bytes, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC);
+    }
+  }
+  TESSERA_RETURN_IF_ERROR(AwaitCall("ncclCommWindowRegister", result));
+  if (window == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("comm: NCCL has no symmetric memory between the GPUs of '",
+                     options_.name, "'"));
+  }
+  MutexLock lock(mutex_);
+  windows_[data] = window;
+  return absl::OkStatus();
+}
+
+void NcclComm::DeregisterWindow(void* data) {
+  AwaitIdle();
+  const CurrentDevice current(options_.ordinal);
+  MutexLock lock(mutex_);
+  const auto window = windows_.find(data);
+  if (window == windows_.end()) return;
+  if (comm_ != nullptr) ncclCommWindowDeregister(comm_, window->second);
+  windows_.erase(window);
 }
 
 }  // namespace tessera::internal

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,7 +33,7 @@ namespace tessera::internal {
 //
 // A borrowed one is not freed. It may be a blocking one.
 //
-// Thread-safe; one call of Launch at a time.
+// Thread-safe; one call of Launch or Split at a time.
 class NcclComm final : public StreamMonitor {
  public:
   struct Options {
@@ -51,6 +52,13 @@ class NcclComm final : public StreamMonitor {
     return std::shared_ptr<NcclComm>(
         new NcclComm(comm, /*is_owned=*/false, std::move(options)));
   }
+  // The ncclComm_t of those ranks that give the same color, in the order of
+  // their keys; null for NCCL_SPLIT_NOCOLOR. It shares nothing with this one.
+  // Waits for what is enqueued here, as NCCL wants it. COLLECTIVE over the
+  // ranks of this one. REQUIRES: it is not borrowed. ERRORS: as Create; Aborted
+  // where this has failed.
+  absl::StatusOr<std::shared_ptr<NcclComm>> Split(int color, int key,
+                                                  Options options);
   // Waits for what is enqueued, until its deadline. Not collective, though NCCL
   // may wait for ranks of this host to destroy theirs.
   ~NcclComm() override;
@@ -72,6 +80,7 @@ class NcclComm final : public StreamMonitor {
 
   // Looks for errors that NCCL reports, and at the clock.
   absl::Status Check() override;
+  bool is_owned() const { return is_owned_; }
   // OK, or Aborted with the reason.
   absl::Status status() const;
   // Fails what is pending and what comes with Aborted and this reason.
@@ -79,6 +88,11 @@ class NcclComm final : public StreamMonitor {
 
   // Tells NCCL, once, of memory that lives as long as this.
   absl::Status Register(void* data, int64_t bytes);
+  // The same of a symmetric window, until DeregisterWindow, which waits for
+  // what is enqueued. COLLECTIVE over the ranks. ERRORS: FailedPrecondition,
+  // and nothing has failed, where NCCL has none between these GPUs.
+  absl::Status RegisterWindow(void* data, int64_t bytes);
+  void DeregisterWindow(void* data);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -110,6 +124,7 @@ class NcclComm final : public StreamMonitor {
   absl::Status CheckPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether there is an operation that has neither ended nor failed.
   bool IsBusy();
+  void AwaitIdle();
   // Fails, unless it has failed before. Returns what it has failed with.
   absl::Status Fail(const absl::Status& error)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -129,6 +144,8 @@ class NcclComm final : public StreamMonitor {
     void* handle;
   };
   std::vector<Registration> registrations_ ABSL_GUARDED_BY(mutex_);
+  // By the memory.
+  std::map<void*, ncclWindow_t> windows_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tessera::internal

@@ -47,6 +47,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclCommunicator::MakeSubgroup(
                                             log());
 }
 
+absl::StatusOr<std::unique_ptr<Communicator>> NcclCommunicator::MakePartition(
+    absl::Span<const int> members, absl::string_view name, Stream& stream) {
+  TESSERA_ASSIGN_OR_RETURN(CudaStream* const cuda_stream,
+                           CudaStreamOf(*group_->context(), stream, name));
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<NcclGroup> group,
+                           group_->Partition(members, name));
+  if (group == nullptr) return nullptr;
+  return std::make_unique<NcclCommunicator>(std::move(group), *cuda_stream,
+                                            log());
+}
+
 absl::StatusOr<CudaStream*> CudaStreamOf(const NcclContext& context,
                                          Stream& stream,
                                          absl::string_view group) {

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "tessera/comm/comm_log.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/nccl/nccl_comm.h"
 #include "tessera/comm/nccl/nccl_group.h"
 #include "tessera/device/cuda/cuda_stream.h"
 #include "tessera/device/stream.h"
@@ -25,6 +26,11 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::shared_ptr<NcclGroup> group, CudaStream& stream,
                    std::shared_ptr<CommLog> log);
 
+  // Null in a group of one.
+  const std::shared_ptr<NcclComm>& comm() const { return group_->comm(); }
+  // Of the GPU.
+  int ordinal() const { return group_->context()->device().ordinal(); }
+
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       absl::string_view value) override;
   void SetTimeout(std::chrono::milliseconds timeout) override;
@@ -34,6 +40,10 @@ class NcclCommunicator final : public Communicator {
   absl::Status Enqueue(absl::Span<const Collective> calls,
                        int64_t sequence) override;
   absl::StatusOr<std::unique_ptr<Communicator>> MakeSubgroup(
+      absl::Span<const int> members, absl::string_view name,
+      Stream& stream) override;
+
+  absl::StatusOr<std::unique_ptr<Communicator>> MakePartition(
       absl::Span<const int> members, absl::string_view name,
       Stream& stream) override;
 

@@ -113,11 +113,15 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Create(
     std::vector<int> members, int rank) {
   std::shared_ptr<NcclGroup> group(new NcclGroup(
       std::move(context), std::move(name), std::move(members), rank));
-  if (group->size() == 1) return group;
-  TESSERA_ASSIGN_OR_RETURN(group->comm_,
-                           NcclComm::Create(id, group->CommOptions()));
-  group->context_->Add(group->comm_);
+  TESSERA_RETURN_IF_ERROR(group->Init(id));
   return group;
+}
+
+absl::Status NcclGroup::Init(const NcclId& id) {
+  if (size() == 1) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(comm_, NcclComm::Create(id, CommOptions()));
+  context_->Add(comm_);
+  return absl::OkStatus();
 }
 
 std::shared_ptr<NcclGroup> NcclGroup::Borrow(
@@ -170,7 +174,7 @@ absl::Status NcclGroup::Issue(CudaStream& stream,
 }
 
 absl::Status NcclGroup::RegisterBlocks(absl::Span<const MemoryRange> memory) {
-  const NcclAllocator* const allocator = context_->options().allocator;
+  const NcclAllocator* const allocator = context_->allocator();
   if (allocator == nullptr) return absl::OkStatus();
   for (const MemoryRange& range : memory) {
     const MemoryRange block = allocator->BlockOf(range.begin);
@@ -255,19 +259,53 @@ absl::StatusOr<std::string> NcclGroup::GatherBytes(
   return result;
 }
 
-absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::MakeGroup(
-    absl::Span<const int> members, absl::string_view name) {
-  NcclId id;
-  if (members.size() > 1) {
-    TESSERA_ASSIGN_OR_RETURN(id, ShareId(members));
-  }
+// Groups.
+
+std::shared_ptr<NcclGroup> NcclGroup::NewGroup(absl::Span<const int> members,
+                                               absl::string_view name) const {
   std::vector<int> ranks;
   int own = 0;
   for (int member : members) {
     if (member == rank_) own = static_cast<int>(ranks.size());
     ranks.push_back(members_[member]);
   }
-  return Create(context_, id, std::string(name), std::move(ranks), own);
+  return std::shared_ptr<NcclGroup>(
+      new NcclGroup(context_, std::string(name), std::move(ranks), own));
+}
+
+absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::MakeGroup(
+    absl::Span<const int> members, absl::string_view name) {
+  if (CanSplit() && members.size() == members_.size()) {
+    return Split(members, name);
+  }
+  NcclId id;
+  if (members.size() > 1) {
+    TESSERA_ASSIGN_OR_RETURN(id, ShareId(members));
+  }
+  std::shared_ptr<NcclGroup> group = NewGroup(members, name);
+  TESSERA_RETURN_IF_ERROR(group->Init(id));
+  return group;
+}
+
+absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Partition(
+    absl::Span<const int> members, absl::string_view name) {
+  if (CanSplit()) return Split(members, name);
+  if (members.empty()) return nullptr;
+  return MakeGroup(members, name);
+}
+
+absl::StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Split(
+    absl::Span<const int> members, absl::string_view name) {
+  std::shared_ptr<NcclGroup> group = NewGroup(members, name);
+  // Groups are told apart by their least members.
+  const int color = members.size() > 1
+                        ? *std::min_element(members.begin(), members.end())
+                        : NCCL_SPLIT_NOCOLOR;
+  TESSERA_ASSIGN_OR_RETURN(
+      group->comm_, comm_->Split(color, group->rank_, group->CommOptions()));
+  if (members.empty()) return nullptr;
+  if (group->comm_ != nullptr) context_->Add(group->comm_);
+  return group;
 }
 
 absl::StatusOr<NcclId> NcclGroup::ShareId(absl::Span<const int> members) {

@@ -28,10 +28,14 @@ namespace tessera::internal {
 class NcclContext {
  public:
   NcclContext(CudaDevice& device, const NcclWorld::Options& options)
-      : device_(device), options_(options) {}
+      : device_(device),
+        allocator_(dynamic_cast<const NcclAllocator*>(device.allocator())),
+        options_(options) {}
   ~NcclContext();
 
   CudaDevice& device() const { return device_; }
+  // The device's, whose blocks groups register; null: it has another one.
+  const NcclAllocator* allocator() const { return allocator_; }
   const NcclWorld::Options& options() const { return options_; }
 
   // Keeps it.
@@ -41,6 +45,7 @@ class NcclContext {
 
  private:
   CudaDevice& device_;
+  const NcclAllocator* const allocator_;
   const NcclWorld::Options options_;
   Mutex mutex_;
   std::vector<std::shared_ptr<NcclComm>> comms_ ABSL_GUARDED_BY(mutex_);
@@ -50,7 +55,8 @@ class NcclContext {
 // on the host, which goes through that, too, on a stream of its own. A group of
 // one rank has neither.
 //
-// Thread-safe; one call of Issue, HostAllGather or MakeGroup at a time.
+// Thread-safe; one call of Issue, HostAllGather, MakeGroup or Partition at a
+// time.
 class NcclGroup {
  public:
   // Of the ranks `members` of the world, this rank being members[rank]. The id
@@ -64,6 +70,8 @@ class NcclGroup {
                                            int size, int rank);
 
   const std::shared_ptr<NcclContext>& context() const { return context_; }
+  // Null in a group of one.
+  const std::shared_ptr<NcclComm>& comm() const { return comm_; }
   const std::string& name() const { return name_; }
   const std::vector<int>& members() const { return members_; }
   int rank() const { return rank_; }
@@ -81,9 +89,13 @@ class NcclGroup {
   // What every member gave, in group order.
   absl::StatusOr<std::vector<std::string>> HostAllGather(
       absl::string_view value);
-  // A group of those members, indices in this one. COLLECTIVE over them: the
-  // first makes an id and sends it to the others.
+  // A group of those members, indices in this one. COLLECTIVE over them: unless
+  // they are all, the first makes an id and sends it to the others.
   absl::StatusOr<std::shared_ptr<NcclGroup>> MakeGroup(
+      absl::Span<const int> members, absl::string_view name);
+  // The same where all ranks of this group make theirs, by ncclCommSplit; null
+  // for no members. COLLECTIVE over this group.
+  absl::StatusOr<std::shared_ptr<NcclGroup>> Partition(
       absl::Span<const int> members, absl::string_view name);
 
   void SetTimeout(std::chrono::milliseconds timeout) const;
@@ -94,6 +106,15 @@ class NcclGroup {
             std::vector<int> members, int rank);
 
   NcclComm::Options CommOptions() const;
+  // Of those members of this one, without an ncclComm_t yet.
+  std::shared_ptr<NcclGroup> NewGroup(absl::Span<const int> members,
+                                      absl::string_view name) const;
+  // Joins the ranks with this id, where there are others.
+  absl::Status Init(const NcclId& id);
+  // An ncclComm_t that may be a blocking one would wait without a timeout.
+  bool CanSplit() const { return comm_ != nullptr && comm_->is_owned(); }
+  absl::StatusOr<std::shared_ptr<NcclGroup>> Split(
+      absl::Span<const int> members, absl::string_view name);
   absl::Status RegisterBlocks(absl::Span<const MemoryRange> memory);
   // The stream of what the host exchanges, made on first use.
   absl::StatusOr<CudaStream*> HostStream();

@@ -33,11 +33,15 @@ absl::StatusOr<NcclId> NewNcclId();
 // Memory that NCCL can register, for one CudaDevice: ncclMemAlloc, in blocks
 // that are kept and cut up. What lies in it, whole DBuffers above all, is sent
 // and received without a copy in between where the network and the group allow
-// it; a group tells NCCL of each block on first use.
+// it. It is one option, of the device:
 //
 //   TESSERA_ASSIGN_OR_RETURN(auto memory, NcclAllocator::Create());
 //   CudaDevice::Create(local_rank, {.allocator = memory.get()});
-//   NcclWorld::CreateFromEnvironment(*device, {.allocator = memory.get()});
+//
+// A group of a world on that device registers each block once
+// (ncclCommRegister), when it is first given memory in it, and deregisters it
+// when its ncclComm_t goes. Memory of Allocate may also be lent: to
+// DBuffer::Wrap, say.
 //
 // What is freed goes to other streams in the order of their work. LIFETIME:
 // outlives the device and its worlds.
@@ -78,11 +82,20 @@ class NcclAllocator : public CudaAllocator {
 //
 // A communicator belongs to one stream, an ncclComm_t to a communicator; they
 // are freed together, once the world and all of its communicators are gone.
-// NCCL may let a rank wait there for those of its host. Groups are made by
-// their members alone: one of them makes an id and sends it to the others
-// through the ncclComm_t of the group that theirs is made from. HostAllGather
-// goes there, too. So both have their place among the collectives of the group,
-// the same on all ranks, and wait for those before.
+// NCCL may let a rank wait there for those of its host.
+//
+// Groups that all ranks of one make at the same time, those of Partition, Split
+// and CommSet::GetTogether and those of all its members, come from
+// ncclCommSplit. NCCL wants the ncclComm_t that is split to be idle: the host
+// waits for what is enqueued on it, and no graph that has captured it may run.
+// They share nothing with it (ncclConfig_t::splitShare is 0): where resources
+// are shared, NCCL aborts all that have them with the first, and what streams
+// do side by side goes through the same ones. Groups that their members make
+// alone, and all those of a borrowed ncclComm_t, which may be a blocking one
+// that knows no timeout, come from an id that one member makes and sends to the
+// others through the ncclComm_t of the group that theirs is made from.
+// HostAllGather goes there, too. So all of these have their place among the
+// collectives of the group, the same on all ranks, and wait for those before.
 //
 // NCCL runs collectives of several communicators one after the other, as they
 // were enqueued: ranks that share two groups enqueue what they share in the
@@ -105,8 +118,6 @@ class NcclWorld {
     // How long an operation may take, from where it was enqueued; and how long
     // a rank waits for the others where a group is made.
     std::chrono::milliseconds timeout = std::chrono::minutes(10);
-    // The device's, whose blocks groups register. Null: it has another one.
-    const NcclAllocator* allocator = nullptr;
   };
 
   // COLLECTIVE over the ranks with this id. ERRORS: InvalidArgument for a rank

@@ -1,5 +1,6 @@
 // In place of the backend in builds without NCCL.
 
+#include "tessera/comm/nccl/nccl_window.h"
 #include "tessera/comm/nccl/nccl_world.h"
 
 namespace tessera {
@@ -19,6 +20,11 @@ absl::Status NotBuilt() {
 absl::StatusOr<NcclId> NewNcclId() { return NotBuilt(); }
 
 absl::StatusOr<std::unique_ptr<NcclAllocator>> NcclAllocator::Create() {
+  return NotBuilt();
+}
+
+absl::StatusOr<std::unique_ptr<NcclWindow>> NcclWindow::Create(Communicator&,
+                                                               int64_t) {
   return NotBuilt();
 }
 

@@ -39,6 +39,7 @@ class RealCudaDevice final : public CudaDevice {
 
   std::string name() const override { return absl::StrCat("cuda:", ordinal_); }
   int ordinal() const override { return ordinal_; }
+  CudaAllocator* allocator() const override { return options_.allocator; }
   const Properties& properties() const override { return properties_; }
   Kernels& kernels() override { return *kernels_; }
   int64_t NowNanos() const override;
@@ -55,7 +56,7 @@ class RealCudaDevice final : public CudaDevice {
               Stream* after) override;
   void* DoAllocateHost(int64_t bytes) override;
   void DoFreeHost(void* data, int64_t bytes) override;
-  CudaAllocator& allocator() {
+  CudaAllocator& memory() {
     return options_.allocator != nullptr ? *options_.allocator : *pool_;
   }
 
@@ -115,15 +116,15 @@ void* RealCudaDevice::DoAllocate(int64_t bytes, absl::string_view,
                                  Stream* first_use) {
   const CurrentDevice current(ordinal_);
   if (!current.status().ok()) return nullptr;
-  return allocator().Allocate(
+  return memory().Allocate(
       bytes, first_use == nullptr ? nullptr : first_use->native_handle());
 }
 
 void RealCudaDevice::DoFree(void* data, int64_t bytes, absl::string_view,
                             Stream* after) {
   const CurrentDevice current(ordinal_);
-  allocator().Free(data, bytes,
-                   after == nullptr ? nullptr : after->native_handle());
+  memory().Free(data, bytes,
+                after == nullptr ? nullptr : after->native_handle());
 }
 
 void* RealCudaDevice::DoAllocateHost(int64_t bytes) {

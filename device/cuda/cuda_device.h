@@ -78,6 +78,8 @@ class CudaDevice : public Device {
                                                             Options options);
 
   virtual int ordinal() const = 0;
+  // The one in the options.
+  virtual CudaAllocator* allocator() const = 0;
 
   // The caller's cudaStream_t as a stream: its errors are known once
   // operations have been given to it through this. LIFETIME: borrowed.

@@ -89,6 +89,53 @@ TEST(CommSet, MakesOneCommunicatorPerGroupAndStream) {
   }));
 }
 
+// Whatever there is to make them from, and whatever there is already.
+TEST(CommSet, GroupsMadeTogetherAreThoseThatGetGives) {
+  struct Case {
+    const char* mesh;
+    bool is_spanned;  // by a communicator
+    bool has_rows;    // ranks 0 to 3 have theirs
+  };
+  for (const Case& c :
+       {Case{"dp=2,tp=4", false, false}, Case{"dp=2,tp=4", false, true},
+        Case{"dp=2:3,tp=3:1", false, false},
+        Case{"dp=3:1,tp=2:4@1", true, false}}) {
+    SCOPED_TRACE(c.mesh);
+    ASSERT_OK(RunLocalRanks(8, [&](LocalRank& rank) -> absl::Status {
+      CommSet& comms = rank.comms;
+      const DeviceMesh mesh = Mesh(c.mesh);
+      if (!mesh.Contains(rank.rank)) {
+        EXPECT_THAT(comms.GetTogether(mesh, {0}, rank.stream),
+                    StatusIs(absl::StatusCode::kInvalidArgument));
+        return absl::OkStatus();
+      }
+      TESSERA_ASSIGN_OR_RETURN(const auto other, rank.device.NewStream("b"));
+      if (c.is_spanned) {
+        TESSERA_RETURN_IF_ERROR(comms.Get(mesh, {0, 1}, *other).status());
+      }
+      if (c.has_rows && rank.rank < 4) {
+        TESSERA_RETURN_IF_ERROR(comms.Get(mesh, {1}, rank.stream).status());
+      }
+      for (const std::vector<int>& axes :
+           std::vector<std::vector<int>>{{0}, {1}, {1, 0}}) {
+        TESSERA_ASSIGN_OR_RETURN(Communicator* const made,
+                                 comms.GetTogether(mesh, axes, rank.stream));
+        TESSERA_ASSIGN_OR_RETURN(Communicator* const got,
+                                 comms.Get(mesh, axes, rank.stream));
+        EXPECT_EQ(made, got);
+        TESSERA_ASSIGN_OR_RETURN(Communicator* const further,
+                                 comms.GetTogether(mesh, axes, *other));
+        TESSERA_ASSIGN_OR_RETURN(const DeviceMesh slice,
+                                 mesh.Slice(axes, rank.rank));
+        EXPECT_EQ(made->size(), slice.size());
+        TESSERA_RETURN_IF_ERROR(CheckConnected(*made));
+        TESSERA_RETURN_IF_ERROR(CheckConnected(*further));
+      }
+      return absl::OkStatus();
+    }));
+  }
+}
+
 TEST(CommSet, UnionsHoldTheRanksOfBothMeshesAscending) {
   const DeviceMesh columns = Mesh("x=2:1,y=2:2");
   const DeviceMesh behind = Mesh("z=2:3@3");
@@ -222,6 +269,9 @@ TEST(CommSet, RejectsMeshesAndAxesThatDoNotFit) {
                          HasSubstr("member 2 is not in a group of 2")));
     EXPECT_THAT(rank.comms.Get(Mesh("dp=2@7"), {0}, rank.stream),
                 StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(rank.comms.GetTogether(Mesh("dp=2:1,tp=2:4"), {1}, rank.stream),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("is not in a group of 2")));
     return absl::OkStatus();
   }));
 }

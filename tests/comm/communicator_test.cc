@@ -257,6 +257,19 @@ TEST_F(CommunicatorTest, SubgroupChecksItsMembers) {
   EXPECT_THAT(three.subgroup, ElementsAre(2, 1));
 }
 
+TEST_F(CommunicatorTest, PartitionTakesRanksWithoutMembers) {
+  EXPECT_THAT(three.Partition({0, 2}, "tp", *stream),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("this rank is not a member")));
+  EXPECT_OK(three.Partition({2, 1}, "tp", *stream));
+  EXPECT_THAT(three.subgroup, ElementsAre(2, 1));
+  three.subgroup = {};
+  const auto none = three.Partition({}, "tp", *stream);
+  ASSERT_OK(none);
+  EXPECT_EQ(*none, nullptr);
+  EXPECT_THAT(three.subgroup, IsEmpty());
+}
+
 TEST_F(CommunicatorTest, SplitOrdersAColorByKeyThenRank) {
   three.gathered = {"5 1", "5 0", "5 0"};
   EXPECT_OK(three.Split(5, 0, "tp", *stream).status());
@@ -267,7 +280,7 @@ TEST_F(CommunicatorTest, SplitOrdersAColorByKeyThenRank) {
 }
 
 TEST_F(CommunicatorTest, SplitGivesNoGroupForANegativeColor) {
-  three.gathered = {"5 1", "-1 0", "5 0"};
+  three.gathered = {"5 1", "-1 0", "-1 0"};
   const auto group = three.Split(-1, 0, "tp", *stream);
   ASSERT_OK(group);
   EXPECT_EQ(*group, nullptr);

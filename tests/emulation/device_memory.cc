@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::byte kPoison{0xff};
 constexpr int64_t kAlignment = 256;
+constexpr int64_t kPage = 4096;
 constexpr int64_t kGuard = 256;  // behind every block, and before the first
 
 std::byte* Reserve(int64_t bytes) {
@@ -35,15 +36,20 @@ void* DeviceMemory::Allocate(int64_t bytes) {
   std::byte* const data = window_ + begin;
   used_ = begin + rounded;
   blocks_[data] = {.bytes = bytes};
-  const Opened opened(*this);
-  std::fill(data - kGuard, data + rounded + kGuard, kPoison);
+  FillWithPoison(data - kGuard, rounded + 2 * kGuard);
   return data;
 }
 
 void DeviceMemory::Poison(void* data) {
   auto* const bytes = static_cast<std::byte*>(data);
-  const Opened opened(*this);
-  std::fill_n(bytes, blocks_.at(bytes).bytes, kPoison);
+  FillWithPoison(bytes, blocks_.at(bytes).bytes);
+}
+
+// The part alone: to open all takes long where much is allocated.
+void DeviceMemory::FillWithPoison(std::byte* begin, int64_t bytes) {
+  Protect(begin, bytes, PROT_READ | PROT_WRITE);
+  std::fill_n(begin, bytes, kPoison);
+  if (opened_ == 0) Protect(begin, bytes, PROT_NONE);
 }
 
 void DeviceMemory::Free(void* data) {
@@ -64,17 +70,20 @@ bool DeviceMemory::Contains(const void* address) const {
 }
 
 void DeviceMemory::Open() {
-  if (opened_++ == 0) Protect(PROT_READ | PROT_WRITE);
+  if (opened_++ == 0) {
+    Protect(window_, used_ + 2 * kGuard, PROT_READ | PROT_WRITE);
+  }
 }
 
 void DeviceMemory::Close() {
-  if (--opened_ == 0) Protect(PROT_NONE);
+  if (--opened_ == 0) Protect(window_, used_ + 2 * kGuard, PROT_NONE);
 }
 
-void DeviceMemory::Protect(int protection) {
-  if (used_ > 0) {
-    mprotect(window_, std::min(bytes_, used_ + 2 * kGuard), protection);
-  }
+void DeviceMemory::Protect(std::byte* begin, int64_t bytes, int protection) {
+  if (window_ == nullptr) return;
+  const int64_t first = (begin - window_) / kPage * kPage;
+  const int64_t end = std::min(bytes_, begin - window_ + bytes);
+  mprotect(window_ + first, end - first, protection);
 }
 
 bool DeviceMemory::IsPoison(const std::byte* begin, int64_t bytes) const {

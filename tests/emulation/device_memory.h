@@ -59,7 +59,9 @@ class DeviceMemory {
 
   void Open();
   void Close();
-  void Protect(int protection);
+  // The pages in which the bytes lie.
+  void Protect(std::byte* begin, int64_t bytes, int protection);
+  void FillWithPoison(std::byte* begin, int64_t bytes);
   bool IsPoison(const std::byte* begin, int64_t bytes) const;
 
   std::byte* const window_;

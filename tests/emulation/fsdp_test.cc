@@ -6,7 +6,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/fsdp/context.h"
+#include "tessera/fsdp/placements.h"
 #include "tests/emulation/launch_work.h"
+#include "tests/emulation/machine.h"
+#include "tests/emulation/nccl_network.h"
 #include "tests/emulation/run_as_scheduled.h"
 #include "tests/emulation/run_emulated_ranks.h"
 #include "tests/fsdp/scheduled_training.h"
@@ -91,6 +96,28 @@ TEST(EmulatedFsdpTest, AGraphTrainsAsStepsDo) {
                                },
                                {.gpus = {.seed = seed}}));
   }
+}
+
+// All ranks of the mesh make the groups of a context at the same time.
+TEST(EmulatedFsdpTest, GroupsOfAContextNeedNoId) {
+  EXPECT_OK(RunEmulatedRanks(4, [](EmulatedRank& rank) -> absl::Status {
+    FsdpOptions options;
+    TESSERA_ASSIGN_OR_RETURN(options.mesh,
+                             DeviceMesh::Parse("dp_outer=2,dp_inner=2"));
+    TESSERA_ASSIGN_OR_RETURN(options.placements, PlacementsFor("hsdp", 2));
+    TESSERA_ASSIGN_OR_RETURN(
+        const auto context,
+        Context::Create(options, rank.comms.world(), rank.stream));
+    UnitBuilder builder = context->NewUnit("block");
+    TESSERA_ASSIGN_OR_RETURN(const TensorMeta meta,
+                             TensorMeta::Parse("f32[4,2]"));
+    builder.Add("weight", meta);
+    TESSERA_RETURN_IF_ERROR(builder.Build().status());
+    TESSERA_RETURN_IF_ERROR(context->Prepare());
+    EXPECT_GT(Machine::current()->nccl().num_splits(), 0);
+    EXPECT_EQ(Machine::current()->nccl().num_ids(), 0);
+    return absl::OkStatus();
+  }));
 }
 
 }  // namespace

@@ -78,25 +78,44 @@ cudaError_t Machine::EnqueueUnseen(cudaStream_t stream, Operation operation) {
   if (stream->capture != nullptr) {
     return Capture(stream, std::move(operation.work));
   }
-  scheduler_.Push(stream->queue,
-                  {.name = std::string(operation.name),
-                   .ready = std::move(operation.ready),
-                   .run = [this, work = std::move(operation.work)] {
-                     MakeProgress();
-                     if (work == nullptr || !scheduler_.failure().ok()) return;
-                     std::deque<DeviceMemory::Opened> opened;
-                     for (Gpu& gpu : gpus_) opened.emplace_back(*gpu.memory);
-                     work();
-                   }});
-  MakeProgress();
-  scheduler_.Yield();
+  scheduler_.Push(
+      stream->queue,
+      {.name = std::string(operation.name),
+       .ready = std::move(operation.ready),
+       .run = [this, gpu = stream->gpu, work = std::move(operation.work)] {
+         if (work == nullptr || !scheduler_.failure().ok()) return;
+         OpenMemory(gpu);
+         work();
+       }});
+  gpus_[CurrentGpu()].seen = -1;
+  Yield();
   return cudaSuccess;
 }
 
-void Machine::RunOpened(const std::function<void()>& work) {
-  std::deque<DeviceMemory::Opened> opened;
-  for (Gpu& gpu : gpus_) opened.emplace_back(*gpu.memory);
-  work();
+void Machine::OpenMemory(int gpu) { opened_.try_emplace(gpu, memory(gpu)); }
+
+void Machine::CloseMemory() {
+  if (!scheduler_.in_operation()) opened_.clear();
+}
+
+// Turns.
+
+void Machine::Enter(int host) {
+  scheduler_.Enter(host);
+  CloseMemory();
+}
+
+void Machine::Yield() {
+  scheduler_.Yield();
+  CloseMemory();
+}
+
+absl::Status Machine::BlockUntil(std::function<bool()> condition,
+                                 std::string what) {
+  const absl::Status status =
+      scheduler_.BlockUntil(std::move(condition), std::move(what));
+  CloseMemory();
+  return status;
 }
 
 // Captures.
@@ -207,11 +226,9 @@ cudaError_t Machine::Wait(cudaStream_t stream, cudaEvent_t event) {
 void Machine::Poll(const std::function<bool()>& done, absl::string_view what) {
   int64_t& seen = gpus_[CurrentGpu()].seen;
   if (options_.time_passes || std::exchange(seen, progress_) != progress_) {
-    return scheduler_.Yield();
+    return Yield();
   }
-  scheduler_
-      .BlockUntil([&] { return done() || progress_ != seen; },
-                  std::string(what))
+  BlockUntil([&] { return done() || progress_ != seen; }, std::string(what))
       .IgnoreError();  // is in the scheduler
 }
 
@@ -226,7 +243,7 @@ cudaError_t Machine::Query(const CUevent_st& event) {
 
 cudaError_t Machine::Synchronize(const CUevent_st& event) {
   if (event.capture != 0) return cudaErrorCapturedEvent;
-  scheduler_.BlockUntil([&] { return HasPassed(event); }, "waits for a stream")
+  BlockUntil([&] { return HasPassed(event); }, "waits for a stream")
       .IgnoreError();  // is in the scheduler
   if (event.point.has_value()) {
     detectors_[event.gpu].SynchronizeHost(*event.point);
@@ -254,12 +271,11 @@ cudaError_t Machine::Free(void* data, cudaStream_t stream) {
   DeviceMemory& memory = this->memory(stream->gpu);
   detectors_[stream->gpu].FreeOnStream(data, stream->number);
   if (memory.BytesAt(data) < 0) return cudaErrorInvalidValue;
-  scheduler_.Push(stream->queue, {.name = "free", .run = [this, &memory, data] {
-                                    MakeProgress();
+  scheduler_.Push(stream->queue, {.name = "free", .run = [&memory, data] {
                                     if (memory.BytesAt(data) >= 0)
                                       memory.Free(data);
                                   }});
-  scheduler_.Yield();
+  Yield();
   return cudaSuccess;
 }
 

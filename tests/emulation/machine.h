@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tessera/device/cuda/launch.h"
@@ -101,6 +102,10 @@ class Machine {
 
   int num_gpus() const { return static_cast<int>(gpus_.size()); }
   testing::Scheduler& scheduler() { return scheduler_; }
+  // As the scheduler's. Hosts come back with all memory closed.
+  void Enter(int host);
+  void Yield();
+  absl::Status BlockUntil(std::function<bool()> condition, std::string what);
   testing::RaceDetector& detector(int gpu) { return detectors_[gpu]; }
   DeviceMemory& memory(int gpu) { return *gpus_[gpu].memory; }
   NcclNetwork& nccl() { return *nccl_; }
@@ -115,7 +120,7 @@ class Machine {
   cudaEvent_t NewEvent(int gpu);
 
   // What a stream does in its order: `work`, once `ready` holds (null: at
-  // once), with the memory of all GPUs open. Others may go first.
+  // once), with its GPU's memory open. Others may go first.
   struct Operation {
     absl::string_view name;
     absl::Span<const internal::Touched> touched = {};
@@ -126,6 +131,9 @@ class Machine {
   // The same without an entry in the race detector's books.
   cudaError_t EnqueueUnseen(cudaStream_t stream, Operation operation);
 
+  // Of a GPU, until a host goes on. Called by operations.
+  void OpenMemory(int gpu);
+
   cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
   cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
   // Whether the event has passed; where not, others may go first. To look is
@@ -134,10 +142,12 @@ class Machine {
   cudaError_t Synchronize(const CUevent_st& event);
 
   // A host looks whether `done`, which nothing but what others do can change:
-  // lets them do it. Where nobody can, all are stuck, but for the first look,
-  // after which the host may help itself. `what` is what it does.
+  // lets them do it. Where nobody can, all are stuck, but for the first look
+  // after the host has enqueued something: it may help itself then. `what` is
+  // what it does.
   void Poll(const std::function<bool()>& done, absl::string_view what);
-  // Somebody has done something that those who poll may wait for.
+  // Somebody has done something that those who poll may find, whether what they
+  // wait for is done or not.
   void MakeProgress() { ++progress_; }
 
   // What is given to `stream`, and to those that wait for it, is not done but
@@ -161,7 +171,7 @@ class Machine {
   struct Gpu {
     std::unique_ptr<DeviceMemory> memory;
     int64_t calls = 0;
-    int64_t seen = -1;  // of the progress, when its host polled
+    int64_t seen = -1;  // of the progress, when its host last polled
   };
 
   bool HasPassed(const CUevent_st& event) const;
@@ -171,7 +181,7 @@ class Machine {
   cudaError_t Capture(cudaStream_t stream, std::function<void()> work);
   // Where one of both is captured.
   cudaError_t WaitInCapture(cudaStream_t stream, const CUevent_st& event);
-  void RunOpened(const std::function<void()>& work);
+  void CloseMemory();
   // OK for one that is not destroyed; else a report.
   bool IsAlive(cudaStream_t stream, absl::string_view use);
 
@@ -179,6 +189,7 @@ class Machine {
   std::deque<testing::RaceDetector>& detectors_;
   const Options options_;
   std::vector<Gpu> gpus_;
+  std::map<int, DeviceMemory::Opened> opened_;  // by GPU
   std::deque<CUstream_st> streams_;
   std::deque<CUevent_st> events_;
   std::vector<std::unique_ptr<CUgraph_st>> captures_;  // that have not ended

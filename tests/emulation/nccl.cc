@@ -76,6 +76,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int num_ranks, ncclUniqueId id,
   return ncclCommInitRankConfig(comm, num_ranks, id, rank, nullptr);
 }
 
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                           ncclComm_t* made, ncclConfig_t* config) {
+  if (Fails(comm->gpu)) return kInjected;
+  return network().Split(comm, color, key, made, config);
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (Fails(comm->gpu)) return kInjected;
   return network().GetAsyncError(comm, error);
@@ -187,6 +193,7 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
 
 ncclResult_t ncclMemFree(void* data) {
   Machine& machine = *Machine::current();
+  network().CheckFree(data);
   for (int gpu = 0; gpu < machine.num_gpus(); ++gpu) {
     if (machine.memory(gpu).BytesAt(data) < 0) continue;
     machine.detector(gpu).FreeOnHost(data);
@@ -200,6 +207,16 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t bytes,
                               void** handle) {
   if (Fails(comm->gpu)) return kInjected;
   return network().Register(comm, data, bytes, handle);
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  if (Fails(comm->gpu)) return kInjected;
+  return network().RegisterWindow(comm, data, bytes, window, flags);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return network().Deregister(comm, window);
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {

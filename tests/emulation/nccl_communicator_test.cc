@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/nccl/nccl_world.h"
+#include "tessera/mesh/device_mesh.h"
 #include "tests/emulation/machine.h"
 #include "tests/emulation/nccl_network.h"
 #include "tests/emulation/run_emulated_ranks.h"
@@ -164,6 +166,82 @@ TEST(NcclWorldTest, MakesGroupsByTheirMembersAlone) {
   }));
 }
 
+int64_t NumIds() { return Machine::current()->nccl().num_ids(); }
+int64_t NumSplits() { return Machine::current()->nccl().num_splits(); }
+
+// The sum of 2^rank over the group tells who is in it.
+absl::Status CheckGroup(Communicator& group) {
+  const int own = group.members()[group.rank()];
+  TESSERA_ASSIGN_OR_RETURN(
+      Floats x, Floats::Create(group.stream(), static_cast<float>(1 << own)));
+  TESSERA_RETURN_IF_ERROR(Sum(group, x));
+  int sum = 0;
+  for (int member : group.members()) sum += 1 << member;
+  EXPECT_THAT(x.Read(), IsOkAndHolds(Each(static_cast<float>(sum))));
+  return absl::OkStatus();
+}
+
+TEST(NcclWorldTest, SplitsGroupsThatAllRanksMakeAndNeedsNoId) {
+  EXPECT_OK(RunEmulatedRanks(4, [](EmulatedRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             DeviceMesh::Parse("dp=2,tp=2"));
+    TESSERA_ASSIGN_OR_RETURN(const auto side, rank.device.NewStream("side"));
+    // Is under way, for all that the host knows.
+    TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(rank.stream, 1.0f));
+    TESSERA_RETURN_IF_ERROR(Sum(rank.comms.world(), x));
+    for (Stream* stream : {&rank.stream, side.get()}) {
+      for (const std::vector<int>& axes :
+           std::vector<std::vector<int>>{{0}, {1}, {1, 0}}) {
+        TESSERA_ASSIGN_OR_RETURN(Communicator* const group,
+                                 rank.comms.GetTogether(mesh, axes, *stream));
+        TESSERA_RETURN_IF_ERROR(CheckGroup(*group));
+      }
+    }
+    TESSERA_RETURN_IF_ERROR(rank.comms.world().Barrier());
+    TESSERA_RETURN_IF_ERROR(rank.stream.Synchronize());
+    EXPECT_EQ(NumSplits(), 4 * 6);
+    EXPECT_EQ(NumIds(), 0);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(NcclWorldTest, SplitsByColorAndKey) {
+  EXPECT_OK(RunEmulatedRanks(5, [](EmulatedRank& rank) -> absl::Status {
+    Communicator& world = rank.comms.world();
+    // Ranks 4, 2 and 0; 3 alone; 1 not at all.
+    const int color = rank.rank == 1 ? -1 : rank.rank % 2;
+    TESSERA_ASSIGN_OR_RETURN(
+        const auto group, world.Split(color, -rank.rank, "part", rank.stream));
+    EXPECT_EQ(NumIds(), 0);
+    EXPECT_EQ(group == nullptr, rank.rank == 1);
+    if (group == nullptr) return absl::OkStatus();
+    EXPECT_EQ(group->rank(), rank.rank == 3 ? 0 : (4 - rank.rank) / 2);
+    TESSERA_RETURN_IF_ERROR(CheckGroup(*group));
+    TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(rank.stream, rank.rank));
+    TESSERA_RETURN_IF_ERROR(group->Broadcast(x.view(), 0));
+    EXPECT_THAT(x.Read(), IsOkAndHolds(Each(rank.rank == 3 ? 3.0f : 4.0f)));
+    return absl::OkStatus();
+  }));
+}
+
+// A mesh of some of the world's ranks, the others being elsewhere.
+TEST(NcclWorldTest, SplitsACommunicatorOfTheMeshWhereThereIsOne) {
+  EXPECT_OK(RunEmulatedRanks(5, [](EmulatedRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             DeviceMesh::Parse("dp=2:2,tp=2:1@1"));
+    if (!mesh.Contains(rank.rank)) return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(rank.comms.Get(mesh, {0, 1}, rank.stream).status());
+    for (int axis : {0, 1}) {
+      TESSERA_ASSIGN_OR_RETURN(
+          Communicator* const group,
+          rank.comms.GetTogether(mesh, {axis}, rank.stream));
+      TESSERA_RETURN_IF_ERROR(CheckGroup(*group));
+    }
+    EXPECT_EQ(NumIds(), 1);
+    return absl::OkStatus();
+  }));
+}
+
 TEST(NcclWorldTest, BorrowsTheCallersComm) {
   EXPECT_OK(RunEmulatedGpus(2, [](GpuRank& rank) -> absl::Status {
     TESSERA_ASSIGN_OR_RETURN(const auto stream, rank.device.NewStream("s"));
@@ -180,6 +258,14 @@ TEST(NcclWorldTest, BorrowsTheCallersComm) {
       TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(*stream, 1.0f));
       TESSERA_RETURN_IF_ERROR(Sum(*comm, x));
       EXPECT_THAT(x.Read(), IsOkAndHolds(Each(2.0f)));
+      // It may be a blocking one: split, it would wait without a timeout.
+      TESSERA_ASSIGN_OR_RETURN(const auto both,
+                               comm->Partition({0, 1}, "both", *stream));
+      TESSERA_RETURN_IF_ERROR(CheckGroup(*both));
+      TESSERA_ASSIGN_OR_RETURN(const auto none,
+                               comm->Partition({}, "none", *stream));
+      EXPECT_EQ(none, nullptr);
+      EXPECT_EQ(NumSplits(), 0);
       TESSERA_ASSIGN_OR_RETURN(const auto other,
                                CudaDevice::Create(1 - rank.rank));
       EXPECT_THAT(NcclWorld::Borrow(*other, lent),
@@ -266,6 +352,42 @@ TEST(NcclFailuresTest, ARankThatDoesNotJoinMakesTheOthersTimeOut) {
       {.machine = {.time_passes = true}}));
 }
 
+TEST(NcclFailuresTest, ARankThatDoesNotSplitMakesTheOthersTimeOut) {
+  EXPECT_OK(RunEmulatedRanks(
+      3,
+      [](EmulatedRank& rank) -> absl::Status {
+        if (rank.rank == 2) return absl::OkStatus();
+        Communicator& world = rank.comms.world();
+        world.SetTimeout(milliseconds(30));
+        EXPECT_THAT(world.Partition({0, 1}, "two", rank.stream),
+                    StatusIs(absl::StatusCode::kDeadlineExceeded,
+                             HasSubstr("ncclCommSplit of 'world' waited 30 ms "
+                                       "for other ranks")));
+        EXPECT_THAT(world.Partition({}, "two", rank.stream),
+                    StatusIs(absl::StatusCode::kAborted));
+        return absl::OkStatus();
+      },
+      WithTimeout(std::chrono::minutes(1))));
+}
+
+// What it has come too late for is an error there, too.
+TEST(NcclFailuresTest, ACollectiveThatIsStuckKeepsGroupsFromBeingSplit) {
+  EXPECT_OK(RunEmulatedRanks(
+      2,
+      [](EmulatedRank& rank) -> absl::Status {
+        if (rank.rank == 1) return absl::OkStatus();
+        Communicator& world = rank.comms.world();
+        world.SetTimeout(milliseconds(30));
+        TESSERA_RETURN_IF_ERROR(world.Barrier());
+        EXPECT_THAT(world.Partition({0, 1}, "two", rank.stream),
+                    StatusIs(absl::StatusCode::kDeadlineExceeded,
+                             HasSubstr("barrier, operation 0 of 'world'")));
+        EXPECT_EQ(NumSplits(), 0);
+        return absl::OkStatus();
+      },
+      WithTimeout(std::chrono::minutes(1))));
+}
+
 TEST(NcclFailuresTest, AnErrorOfNcclFailsTheStreamWithItsText) {
   EXPECT_OK(RunEmulatedRanks(
       2,
@@ -347,6 +469,16 @@ TEST(NcclFailuresTest, ABorrowedCommIsLeftToItsOwner) {
       {.machine = {.time_passes = true}}));
 }
 
+// On the group's stream, between what is before and behind it on `stream`.
+// Where that fails, waits for it: the memory may go then.
+absl::Status SumBeside(Communicator& group, const Floats& x, Stream& stream) {
+  absl::Status status = group.stream().Wait(stream.Record());
+  if (status.ok()) status = Sum(group, x);
+  if (status.ok()) status = stream.Wait(group.stream().Record());
+  if (!status.ok()) group.stream().Synchronize().IgnoreError();
+  return status;
+}
+
 // A short program that uses all there is.
 absl::Status UseAll(EmulatedRank& rank) {
   Communicator& world = rank.comms.world();
@@ -355,32 +487,55 @@ absl::Status UseAll(EmulatedRank& rank) {
       const auto group,
       world.Subgroup(RanksBelow(rank.num_ranks), "group", *side));
   TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(rank.stream, 1.0f));
-  TESSERA_RETURN_IF_ERROR(side->Wait(rank.stream.Record()));
-  TESSERA_RETURN_IF_ERROR(Sum(*group, x));
-  TESSERA_RETURN_IF_ERROR(rank.stream.Wait(side->Record()));
+  TESSERA_RETURN_IF_ERROR(SumBeside(*group, x, rank.stream));
   TESSERA_RETURN_IF_ERROR(world.Barrier());
   TESSERA_ASSIGN_OR_RETURN(const std::vector<float> values, x.Read());
   EXPECT_THAT(values, Each(static_cast<float>(rank.num_ranks)));
   return world.HostAllGather("x").status();
 }
 
-TEST(NcclFailuresTest, EveryCallThatFailsIsAnErrorAndNobodyHangs) {
-  constexpr int kRanks = 2;
+// One that makes groups in both ways, by ranks 0 and 1, and by all.
+absl::Status MakeGroups(EmulatedRank& rank) {
+  Communicator& world = rank.comms.world();
+  const bool is_member = rank.rank < 2;
+  if (is_member) {
+    TESSERA_ASSIGN_OR_RETURN(const auto two,
+                             world.Subgroup({0, 1}, "two", rank.stream));
+    TESSERA_RETURN_IF_ERROR(CheckGroup(*two));
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const auto part,
+      world.Partition(is_member ? RanksBelow(2) : std::vector<int>(), "part",
+                      rank.stream));
+  return is_member ? CheckGroup(*part) : absl::OkStatus();
+}
+
+// Each call of rank 1 in turn.
+void ExpectThatEveryFailingCallIsAnError(
+    int num_ranks, absl::FunctionRef<absl::Status(EmulatedRank&)> program) {
   EmulatedRunOptions options = WithTimeout(milliseconds(20));
   GpuReport sound;
-  ASSERT_OK(RunEmulatedRanks(kRanks, UseAll, {}, &sound));
+  ASSERT_OK(RunEmulatedRanks(num_ranks, program, {}, &sound));
   int unnoticed = 0;
   for (int64_t call = 0; call < sound.calls[1]; ++call) {
     SCOPED_TRACE(absl::StrCat("call ", call));
     options.gpus.machine.failing_call = Machine::FailingCall{1, call};
     GpuReport report;
     const absl::Status status =
-        RunEmulatedRanks(kRanks, UseAll, options, &report);
+        RunEmulatedRanks(num_ranks, program, options, &report);
     EXPECT_THAT(report.problems, IsEmpty());
     // What fails while all is taken down is nobody's error any more.
     if (status.ok()) ++unnoticed;
   }
   EXPECT_LT(unnoticed, 10);
+}
+
+TEST(NcclFailuresTest, EveryCallThatFailsIsAnErrorAndNobodyHangs) {
+  ExpectThatEveryFailingCallIsAnError(2, UseAll);
+}
+
+TEST(NcclFailuresTest, EveryCallThatFailsWhereGroupsAreMadeIsAnError) {
+  ExpectThatEveryFailingCallIsAnError(3, MakeGroups);
 }
 
 // What is left out is found.
@@ -435,8 +590,7 @@ TEST(NcclAllocatorTest, GroupsRegisterItsBlocksOnce) {
       TESSERA_ASSIGN_OR_RETURN(const auto stream, device->NewStream("s"));
       TESSERA_ASSIGN_OR_RETURN(
           NcclWorld world,
-          NcclWorld::Create(*device, NcclId(), gpu.rank, gpu.num_ranks,
-                            {.allocator = memory.get()}));
+          NcclWorld::Create(*device, NcclId(), gpu.rank, gpu.num_ranks));
       TESSERA_ASSIGN_OR_RETURN(const auto comm, world.Join(*stream));
       TESSERA_ASSIGN_OR_RETURN(Floats x, Floats::Create(*stream, 1.0f));
       const MemoryRange block = memory->BlockOf(x.view().data());

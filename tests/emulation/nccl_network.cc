@@ -101,6 +101,25 @@ bool IsComplete(const NcclClique& clique) {
          clique.members.end();
 }
 
+bool IsComplete(const NcclSplit& split) {
+  return std::all_of(split.parts.begin(), split.parts.end(),
+                     [](const NcclSplit::Part& part) { return part.has_come; });
+}
+
+bool IsBlocking(const ncclConfig_t* config) {
+  return config == nullptr || config->blocking != 0;
+}
+
+bool IsComplete(const NcclWindowSizes& sizes) {
+  return std::find(sizes.bytes.begin(), sizes.bytes.end(), 0) ==
+         sizes.bytes.end();
+}
+
+std::string NameIn(const ncclConfig_t* config) {
+  const char* const name = config == nullptr ? nullptr : config->commName;
+  return name == nullptr ? "" : name;
+}
+
 // What ranks must agree on, in words.
 std::string Signature(const NcclCall& call) {
   std::string text =
@@ -141,6 +160,34 @@ std::pair<Touched, Touched> MemoryOf(const NcclCall& call) {
       break;
   }
   return {read, written};
+}
+
+// Where the memory lies in a window of the call's rank; -1: in none.
+int64_t PlaceInWindow(const NcclCall& call, const void* memory) {
+  const auto* const at = static_cast<const char*>(memory);
+  const auto& windows = call.comm->windows;
+  auto window = windows.upper_bound(at);
+  if (window == windows.begin()) return -1;
+  --window;
+  const auto place = static_cast<size_t>(at - window->first);
+  return place < window->second ? static_cast<int64_t>(place) : -1;
+}
+
+// Likewise, of what other ranks reach into; -1 where it is nothing.
+int64_t ReachedPlace(const NcclCall& call) {
+  switch (call.function) {
+    case NcclFunction::kReduceScatter:
+    case NcclFunction::kReduce:
+      return PlaceInWindow(call, call.send);
+    case NcclFunction::kAllReduce:
+    case NcclFunction::kAllGather:
+    case NcclFunction::kBroadcast:
+      return PlaceInWindow(call, call.recv);
+    case NcclFunction::kSend:
+    case NcclFunction::kRecv:
+      return -1;
+  }
+  return -1;
 }
 
 // `count` elements that lie `at` elements behind `begin`.
@@ -200,7 +247,14 @@ void NcclNetwork::CheckMatch(const NcclMatch& match, const NcclCall& call) {
   for (size_t i = 0; i < match.launches.size(); ++i) {
     if (match.launches[i] == nullptr) continue;
     const std::string other = Signature(match.calls[i]);
-    if (other == Signature(call)) return;
+    if (other == Signature(call)) {
+      if (ReachedPlace(call) == ReachedPlace(match.calls[i])) return;
+      return Report(
+          call.comm,
+          absl::StrCat(NameOf(call.function), " at ", ReachedPlace(call),
+                       " in the window of rank ", call.comm->rank,
+                       ", on another one at ", ReachedPlace(match.calls[i])));
+    }
     return Report(call.comm,
                   absl::StrCat("rank ", call.comm->rank, " calls ",
                                Signature(call), ", another one ", other));
@@ -235,32 +289,110 @@ ncclUniqueId NcclNetwork::NewId() {
 ncclResult_t NcclNetwork::Init(ncclComm_t* comm, int num_ranks,
                                const ncclUniqueId& id, int rank, int gpu,
                                const ncclConfig_t* config) {
-  NcclClique& clique = cliques_[std::string(id.internal, sizeof(id.internal))];
+  const std::string key(id.internal, sizeof(id.internal));
+  NcclClique& clique = cliques_[key];
+  clique.id = key;
+  return Join(comm, clique, num_ranks,
+              {.clique = &clique,
+               .rank = rank,
+               .gpu = gpu,
+               .is_blocking = IsBlocking(config),
+               .name = NameIn(config)});
+}
+
+ncclResult_t NcclNetwork::Join(ncclComm_t* comm, NcclClique& clique,
+                               size_t num_ranks, ncclComm joining) {
+  const int rank = joining.rank;
   clique.members.resize(num_ranks, nullptr);
-  const bool is_blocking = config == nullptr || config->blocking != 0;
-  const char* const name = config == nullptr ? nullptr : config->commName;
-  comms_.push_back({.clique = &clique,
-                    .rank = rank,
-                    .gpu = gpu,
-                    .is_blocking = is_blocking,
-                    .name = name == nullptr ? "" : name});
+  comms_.push_back(std::move(joining));
   *comm = &comms_.back();
-  if (static_cast<int>(clique.members.size()) != num_ranks ||
-      clique.members[rank] != nullptr) {
+  if (clique.members.size() != num_ranks || clique.members[rank] != nullptr) {
     Report(*comm, "ranks disagree on who they are");
     return ncclInvalidUsage;
   }
   clique.members[rank] = *comm;
   machine_.MakeProgress();
-  if (is_blocking) {
-    return machine_.scheduler()
-                   .BlockUntil([&] { return IsComplete(clique); }, "joins NCCL")
+  if ((*comm)->is_blocking) {
+    return machine_.BlockUntil([&] { return IsComplete(clique); }, "joins NCCL")
                    .ok()
                ? ncclSuccess
                : ncclSystemError;
   }
   (*comm)->looks_left = kLooks;
   return ncclInProgress;
+}
+
+ncclResult_t NcclNetwork::Split(ncclComm_t comm, int color, int key,
+                                ncclComm_t* made, const ncclConfig_t* config) {
+  *made = nullptr;
+  if (!IsUsable(comm, "ncclCommSplit")) return ncclInvalidArgument;
+  if (!comm->pending.empty()) {
+    Report(comm, "ncclCommSplit with operations under way");
+  }
+  ++num_splits_;
+  comm->split = &comm->clique->splits[comm->num_splits++];
+  comm->split_into = made;
+  comm->split->parts.resize(comm->clique->members.size());
+  const NcclSplit::Part part = {
+      .has_come = true,
+      .color = color,
+      .key = key,
+      .is_blocking = config == nullptr ? comm->is_blocking : IsBlocking(config),
+      .name = NameIn(config),
+      .num_collectives = comm->num_collectives};
+  CheckSplit(comm, part);
+  comm->split->parts[comm->rank] = part;
+  machine_.MakeProgress();
+  if (!comm->is_blocking) {
+    comm->looks_left = kLooks;
+    return ncclInProgress;
+  }
+  const NcclSplit& split = *comm->split;
+  return machine_.BlockUntil([&] { return IsComplete(split); }, "splits").ok()
+             ? FinishSplit(comm)
+             : ncclSystemError;
+}
+
+void NcclNetwork::CheckSplit(ncclComm_t comm, const NcclSplit::Part& part) {
+  for (const NcclSplit::Part& other : comm->split->parts) {
+    if (!other.has_come) continue;
+    if (other.num_collectives != part.num_collectives) {
+      Report(comm, absl::StrCat("ncclCommSplit after ", part.num_collectives,
+                                " collectives, on another rank after ",
+                                other.num_collectives));
+    }
+    if (other.color == part.color && other.color != NCCL_SPLIT_NOCOLOR &&
+        other.name != part.name) {
+      Report(comm, absl::StrCat("ncclCommSplit of color ", part.color, " for '",
+                                part.name, "', on another rank for '",
+                                other.name, "'"));
+    }
+  }
+}
+
+ncclResult_t NcclNetwork::FinishSplit(ncclComm_t comm) {
+  const NcclSplit& split = *std::exchange(comm->split, nullptr);
+  const NcclSplit::Part& own = split.parts[comm->rank];
+  if (own.color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
+  int rank = 0;
+  size_t num_ranks = 0;
+  for (int i = 0; i < static_cast<int>(split.parts.size()); ++i) {
+    const NcclSplit::Part& other = split.parts[i];
+    if (other.color != own.color) continue;
+    ++num_ranks;
+    if (std::pair(other.key, i) < std::pair(own.key, comm->rank)) ++rank;
+  }
+  const std::string id =
+      absl::StrCat("color ", own.color, " of split ", comm->num_splits - 1,
+                   " of ", comm->clique->id);
+  NcclClique& clique = cliques_[id];
+  clique.id = id;
+  return Join(comm->split_into, clique, num_ranks,
+              {.clique = &clique,
+               .rank = rank,
+               .gpu = comm->gpu,
+               .is_blocking = own.is_blocking,
+               .name = own.name});
 }
 
 ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
@@ -274,6 +406,8 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 
   const auto may_go_on = [comm] {
     return IsComplete(*comm->clique) &&
+           (comm->split == nullptr || IsComplete(*comm->split)) &&
+           (comm->window == nullptr || IsComplete(*comm->window)) &&
            (!comm->is_finalized || comm->pending.empty());
   };
   if (!may_go_on()) {
@@ -284,6 +418,12 @@ ncclResult_t NcclNetwork::GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   *error = ncclInProgress;
   if (--comm->looks_left > 0) return ncclSuccess;
+  if (comm->split != nullptr) {
+    const ncclResult_t split = FinishSplit(comm);
+    *error = split == ncclInProgress ? ncclSuccess : split;  // the new one's
+    return ncclSuccess;
+  }
+  if (comm->window != nullptr) FinishWindow(comm);
   *error = StartWaiting(comm);
   return ncclSuccess;
 }
@@ -324,6 +464,8 @@ ncclResult_t NcclNetwork::Revoke(ncclComm_t comm) {
 
 void NcclNetwork::Cancel(ncclComm_t comm) {
   comm->is_usable = false;
+  comm->split = nullptr;
+  comm->window = nullptr;
   comm->waiting.clear();
   for (const auto& launch : comm->pending) launch->is_cancelled = true;
   if (tells_of_aborts_) {
@@ -520,6 +662,7 @@ void NcclNetwork::RunMatch(NcclMatch& match) {
   // What does not match has been reported.
   for (const NcclCall& call : calls) {
     if (Signature(call) != Signature(first)) return;
+    machine_.OpenMemory(call.comm->gpu);
   }
   switch (first.function) {
     case NcclFunction::kAllReduce: {
@@ -564,18 +707,74 @@ void NcclNetwork::RunMatch(NcclMatch& match) {
 ncclResult_t NcclNetwork::Register(ncclComm_t comm, void* data, size_t bytes,
                                    void** handle) {
   if (!IsUsable(comm, "ncclCommRegister")) return ncclInvalidArgument;
-  if (machine_.memory(comm->gpu).BytesAt(data) != static_cast<int64_t>(bytes)) {
-    Report(comm, "ncclCommRegister of memory that was not allocated so");
-  }
-  if (!comm->registered.insert(data).second) {
-    Report(comm, "memory is registered twice");
-  }
+  CheckRegistration(comm, data, bytes);
   *handle = data;
   return ncclSuccess;
 }
 
+void NcclNetwork::CheckRegistration(ncclComm_t comm, void* data, size_t bytes) {
+  if (machine_.memory(comm->gpu).BytesAt(data) != static_cast<int64_t>(bytes)) {
+    Report(comm, "memory is registered that was not allocated so");
+  }
+  ++registrations_[comm->gpu];
+  if (!comm->registered.insert(data).second) {
+    Report(comm, "memory is registered twice");
+  }
+}
+
+ncclResult_t NcclNetwork::RegisterWindow(ncclComm_t comm, void* data,
+                                         size_t bytes, ncclWindow_t* window,
+                                         int flags) {
+  *window = nullptr;
+  if (!IsUsable(comm, "ncclCommWindowRegister")) return ncclInvalidArgument;
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  comm->window = &comm->clique->windows[comm->num_windows++];
+  comm->window_into = window;
+  comm->window_data = data;
+  std::vector<size_t>& all = comm->window->bytes;
+  all.resize(comm->clique->members.size());
+  for (size_t other : all) {
+    if (other == 0 || other == bytes) continue;
+    Report(comm, absl::StrCat("a window of ", bytes, " bytes, on another rank ",
+                              other));
+  }
+  all[comm->rank] = bytes;
+  if (has_windows_) CheckRegistration(comm, data, bytes);
+  machine_.MakeProgress();
+  if (!comm->is_blocking) {
+    comm->looks_left = kLooks;
+    return ncclInProgress;
+  }
+  const NcclWindowSizes& sizes = *comm->window;
+  if (!machine_.BlockUntil([&] { return IsComplete(sizes); }, "registers")
+           .ok()) {
+    return ncclSystemError;
+  }
+  FinishWindow(comm);
+  return ncclSuccess;
+}
+
+// A window is known by its memory.
+void NcclNetwork::FinishWindow(ncclComm_t comm) {
+  const NcclWindowSizes& sizes = *std::exchange(comm->window, nullptr);
+  if (!has_windows_) return;
+  *comm->window_into = static_cast<ncclWindow_t>(comm->window_data);
+  comm->windows[static_cast<const char*>(comm->window_data)] =
+      sizes.bytes[comm->rank];
+}
+
+void NcclNetwork::CheckFree(const void* data) {
+  for (ncclComm& comm : comms_) {
+    if (comm.is_freed || !comm.registered.contains(const_cast<void*>(data))) {
+      continue;
+    }
+    Report(&comm, "ncclMemFree of memory that is registered");
+  }
+}
+
 ncclResult_t NcclNetwork::Deregister(ncclComm_t comm, void* handle) {
   if (!IsUsable(comm, "ncclCommDeregister")) return ncclInvalidArgument;
+  comm->windows.erase(static_cast<const char*>(handle));
   if (comm->registered.erase(handle) == 0) {
     Report(comm, "ncclCommDeregister of memory that is not registered");
   }

@@ -100,6 +100,87 @@ TEST(NcclNetworkTest, ReportsCallsThatDoNotMatch) {
       "a message of 16");
 }
 
+// The new one; null without a color.
+ncclComm_t Split(const Ends& ends, int color, int key = 0,
+                 const char* name = nullptr) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.commName = name;
+  ncclComm_t made = nullptr;
+  ncclCommSplit(ends.comm, color, key, &made, &config);
+  return made;
+}
+
+TEST(NcclNetworkTest, SplitsByColorAndKey) {
+  EXPECT_OK(RunTwo([](Ends& ends) {
+    const ncclComm_t both = Split(ends, /*color=*/3, /*key=*/-ends.rank);
+    int rank = 0;
+    int size = 0;
+    ncclCommUserRank(both, &rank);
+    ncclCommCount(both, &size);
+    EXPECT_EQ(rank, 1 - ends.rank);
+    EXPECT_EQ(size, 2);
+    ncclCommDestroy(both);
+    const ncclComm_t own = Split(ends, /*color=*/ends.rank);
+    ncclCommCount(own, &size);
+    EXPECT_EQ(size, 1);
+    ncclCommDestroy(own);
+    EXPECT_EQ(Split(ends, NCCL_SPLIT_NOCOLOR), nullptr);
+  }));
+}
+
+TEST(NcclNetworkTest, ReportsSplitsThatDoNotMatch) {
+  ExpectReport(
+      [](Ends& ends) {
+        if (ends.rank == 0) Sum(ends);
+        Split(ends, NCCL_SPLIT_NOCOLOR);
+        if (ends.rank == 1) Sum(ends);
+      },
+      "ncclCommSplit after 1 collectives, on another rank after 0");
+  ExpectReport(
+      [](Ends& ends) {
+        ncclCommDestroy(Split(ends, 0, 0, ends.rank == 0 ? "dp" : "tp"));
+      },
+      "ncclCommSplit of color 0 for '");
+  ExpectReport(
+      [](Ends& ends) {
+        if (ends.rank == 0) Split(ends, NCCL_SPLIT_NOCOLOR);
+      },
+      "rank 0 splits");
+}
+
+TEST(NcclNetworkTest, ReportsASplitWithOperationsUnderWay) {
+  ExpectReport(
+      [](Ends& ends) {
+        Sum(ends);
+        Split(ends, NCCL_SPLIT_NOCOLOR);
+      },
+      "ncclCommSplit with operations under way");
+}
+
+// NCCL would reach into memory that the peer did not mean.
+TEST(NcclNetworkTest, ReportsPlacesInWindowsThatDiffer) {
+  const auto run = [](bool differs) {
+    return RunTwo([=](Ends& ends) {
+      void* memory = nullptr;
+      ncclMemAlloc(&memory, 128);
+      ncclWindow_t window = nullptr;
+      EXPECT_EQ(ncclCommWindowRegister(ends.comm, memory, 128, &window,
+                                       NCCL_WIN_COLL_SYMMETRIC),
+                ncclSuccess);
+      float* const reached =
+          static_cast<float*>(memory) + (differs && ends.rank == 1 ? 16 : 0);
+      ncclAllReduce(ends.data, reached, 16, ncclFloat32, ncclSum, ends.comm,
+                    ends.stream);
+      cudaStreamSynchronize(ends.stream);
+      ncclCommWindowDeregister(ends.comm, window);
+      ncclMemFree(memory);
+    });
+  };
+  EXPECT_OK(run(false));
+  EXPECT_THAT(run(true), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("in the window of rank")));
+}
+
 TEST(NcclNetworkTest, ReportsAGroupWithoutEnd) {
   ExpectReport([](Ends&) { ncclGroupStart(); }, "a group has no end");
   ExpectReport([](Ends&) { ncclGroupEnd(); }, "ends that has not begun");

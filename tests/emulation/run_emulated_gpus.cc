@@ -62,7 +62,7 @@ absl::Status RunEmulatedGpus(int num_ranks,
   for (int rank = 0; rank < num_ranks; ++rank) {
     scheduler.AddHost(RankName(rank));
     threads.emplace_back([&, rank] {
-      scheduler.Enter(rank);
+      machine.Enter(rank);
       ends[rank] = run(rank);
       if (!ends[rank].ok() && first_error.ok()) {
         first_error = absl::Status(

@@ -76,6 +76,14 @@ TEST(CountingCommunicatorTest, CountsHostExchangesOfItsGroups) {
     TESSERA_RETURN_IF_ERROR(group->HostAllGather("").status());
     TESSERA_RETURN_IF_ERROR(world.HostAllGather("").status());
     EXPECT_EQ(world.host_all_gathers(), 2);
+    const bool is_first = rank.rank == 0;
+    TESSERA_ASSIGN_OR_RETURN(
+        const auto part,
+        world.Partition(is_first ? std::vector<int>{0} : std::vector<int>(),
+                        "first", rank.stream));
+    EXPECT_EQ(part != nullptr, is_first);
+    if (is_first) TESSERA_RETURN_IF_ERROR(part->HostAllGather("").status());
+    EXPECT_EQ(world.host_all_gathers(), is_first ? 3 : 2);
     EXPECT_EQ(world.calls(), 0);
     return absl::OkStatus();
   }));

@@ -346,7 +346,7 @@ TEST_P(CommConformance, ManyGroupsAndStreamsWorkAtOnce) {
       TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
                                rank.device.NewStream("lane"));
       TESSERA_ASSIGN_OR_RETURN(Communicator* const communicator,
-                               rank.comms.Get(mesh, axes, *stream));
+                               rank.comms.GetTogether(mesh, axes, *stream));
       lanes.push_back({std::move(stream),
                        communicator,
                        std::vector<int64_t>(1000, rank.rank + 1),

@@ -87,7 +87,7 @@ absl::StatusOr<Communicator*> ExchangeGroup(const Step& step, CommSet& comms,
   }
   MeshCoords axes(step.axes.begin(), step.axes.end());
   absl::c_sort(axes);
-  return comms.Get(step.before.mesh(), axes, stream);
+  return comms.GetTogether(step.before.mesh(), axes, stream);
 }
 
 absl::Status CheckView(absl::string_view what, const TensorView& view,
@@ -208,8 +208,8 @@ absl::Status RankProgram::AddCommunication(const Step& step, CommSet& comms,
     return absl::OkStatus();
   }
 
-  TESSERA_ASSIGN_OR_RETURN(prepared.group,
-                           comms.Get(step.before.mesh(), step.axes, stream));
+  TESSERA_ASSIGN_OR_RETURN(
+      prepared.group, comms.GetTogether(step.before.mesh(), step.axes, stream));
   const Placement& before = step.before.placement(step.axes.front());
   const Placement& after = step.after.placement(step.axes.front());
   const auto split = [&](const Layout& whole, int dim) {

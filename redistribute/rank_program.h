@@ -38,7 +38,7 @@ namespace tessera::internal {
 class RankProgram {
  public:
   // Makes the groups of the steps that this rank takes, in their order.
-  // COLLECTIVE as CommSet::Get.
+  // COLLECTIVE over the ranks of the plan's meshes.
   // ERRORS: Unimplemented for a slice, fill or scale over several mesh axes;
   // those of CommSet.
   static absl::StatusOr<RankProgram> Create(const Plan& plan, CommSet& comms,

@@ -1,13 +1,19 @@
 // Plans and conversions of buffers on emulated GPUs.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
+#include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/planner.h"
 #include "tests/dbuffer/conversion_ways.h"
+#include "tests/emulation/machine.h"
+#include "tests/emulation/nccl_network.h"
 #include "tests/emulation/run_as_scheduled.h"
+#include "tests/emulation/run_emulated_ranks.h"
 #include "tests/redistribute/all_layouts.h"
 #include "tests/redistribute/run_plans.h"
 #include "tests/redistribute/sampling.h"
@@ -41,6 +47,21 @@ TEST(EmulatedRedistributionTest, PlansGiveTheReferenceValuesInAnyOrder) {
       }
     }
   }
+}
+
+// Where all ranks of the world prepare a plan, NCCL splits it.
+TEST(EmulatedRedistributionTest, GroupsOfAPlanNeedNoId) {
+  const DeviceMesh mesh = DeviceMesh::Parse("x=2,y=2").value();
+  const Layout source = Layout::Parse("f32[4,4] [S(0), R]", mesh).value();
+  const auto plan = std::make_shared<const Plan>(
+      MakePlan(source, source.With("[R, R]").value(), Topology::LocalCpu())
+          .value());
+  EXPECT_OK(RunEmulatedRanks(4, [&](EmulatedRank& rank) -> absl::Status {
+    TESSERA_RETURN_IF_ERROR(Prepare(plan, rank.comms, rank.stream).status());
+    EXPECT_GT(Machine::current()->nccl().num_splits(), 0);
+    EXPECT_EQ(Machine::current()->nccl().num_ids(), 0);
+    return absl::OkStatus();
+  }));
 }
 
 TEST(EmulatedDBufferTest, ConversionsGiveTheBitsOfThreadsInAnyOrder) {

@@ -198,8 +198,7 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
       if (look == begin + kLookEvery) Watch(meeting, rank);
       here = meeting.places[rank];
     }
-    CheckParent(meeting);
-    waits_->BreakCycle(here);
+    if (!FailIfUnjoinable()) waits_->BreakCycle(here);
   }
   if (meeting.round > round) return absl::OkStatus();
   waits_->AwaitBreak();
@@ -216,19 +215,22 @@ bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
   return meeting.round > round || !failure_.ok();
 }
 
-void LocalGroup::CheckParent(const Meeting& meeting) {
-  if (parent_ == nullptr) return;
-  const absl::Status parent = parent_->status();
-  if (parent.ok()) return;
+bool LocalGroup::FailIfUnjoinable() {
+  const absl::Status parent =
+      parent_ == nullptr ? absl::OkStatus() : parent_->status();
   MutexLock lock(mutex_);
-  for (int i = 0; i < size(); ++i) {
-    if (meeting.here[i] || entered_[i]) continue;
-    // Every status this can come from is worded by Fail.
-    (void)Fail(
-        absl::StatusCode::kAborted,
-        absl::StrCat("rank ", members_[i], " cannot join '", name_,
-                     "': ", absl::StripPrefix(parent.message(), "comm: ")));
+  for (const Meeting* meeting : {&operations_, &gathers_}) {
+    if (parent.ok() || meeting->num_here == 0) continue;
+    for (int i = 0; i < size(); ++i) {
+      if (meeting->here[i] || entered_[i]) continue;
+      // Every status this can come from is worded by Fail.
+      (void)Fail(
+          absl::StatusCode::kAborted,
+          absl::StrCat("rank ", members_[i], " cannot join '", name_,
+                       "': ", absl::StripPrefix(parent.message(), "comm: ")));
+    }
   }
+  return !failure_.ok();
 }
 
 void LocalGroup::Watch(Meeting& meeting, int rank) {

@@ -66,6 +66,10 @@ class LocalGroup final : public OperationGroup,
   // The same of the member with this rank in the group.
   void Forget(int rank) override;
 
+  // Fails if a member is missing somewhere that has no communicator, and gets
+  // none any more because the parent has failed. True if this has failed, then
+  // or before.
+  bool FailIfUnjoinable() ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails what has not started: ranks wait in a circle, which this describes.
   void BreakCycle(absl::string_view description);
 
@@ -124,9 +128,6 @@ class LocalGroup final : public OperationGroup,
   bool AwaitUntil(Meeting& meeting, int64_t round,
                   CondVar::Clock::time_point time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fails if a member is missing that has no communicator, and gets none any
-  // more because the parent has failed.
-  void CheckParent(const Meeting& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
   // Puts the wait of this member into the graph, or takes all of them out.
   void Watch(Meeting& meeting, int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unwatch(Meeting& meeting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

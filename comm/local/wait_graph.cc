@@ -43,6 +43,12 @@ void WaitGraph::RemoveAll(const void* meeting) {
 void WaitGraph::BreakCycle(const Place& place) {
   MutexLock lock(breaking_);
   const std::vector<LocalWait> cycle = FindCycle(place);
+  // A wait for who cannot join the group any more ends, if not seen yet.
+  if (absl::c_any_of(cycle, [](const LocalWait& wait) {
+        return wait.group->FailIfUnjoinable();
+      })) {
+    return;
+  }
   const std::string description = DescribeCycle(cycle);
   for (const LocalWait& wait : cycle) wait.group->BreakCycle(description);
 }

@@ -40,6 +40,8 @@ struct LocalWait {
 // at one time is never left. Waits are there from Add to RemoveAll, which comes
 // before anybody goes on. Who has come since a wait began and now waits at the
 // same meeting is a detour to those still missing, and no circle of its own.
+// Nor is there one through a wait for a rank that cannot join the group any
+// more because its parent has failed: that wait ends.
 //
 // A thread of the host that waits for a stream or an event is no part of it:
 // another thread may meanwhile make the calls that the others wait for, so the

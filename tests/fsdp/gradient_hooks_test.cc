@@ -184,6 +184,19 @@ TEST_P(FailingGradientHook, EndsTheBackwardOfTheOthers) {
   run.microbatches = 1;
   run.units = DefaultToyUnits();
   const ToyHistory history = OracleHistory(run);
+  const auto train = [&](LocalRank& rank) -> absl::Status {
+    ToyRun own = run;
+    own.gradient_hooks.after_finalize = [&](const Unit&,
+                                            absl::Span<const RestingGradient>,
+                                            Stream&) {
+      return rank.rank == 1 ? absl::DataLossError("lost") : absl::OkStatus();
+    };
+    TESSERA_ASSIGN_OR_RETURN(const auto toy,
+                             ToyRank::Create(own, rank.comms, rank.stream));
+    TESSERA_RETURN_IF_ERROR(toy->Forward(history.weights[0]));
+    TESSERA_RETURN_IF_ERROR(toy->Backward(0, 0, true));
+    return toy->context().Synchronize();
+  };
   LocalRunOptions options;
   options.device.streams = GetParam();
   options.world.timeout = std::chrono::seconds(100);
@@ -192,18 +205,7 @@ TEST_P(FailingGradientHook, EndsTheBackwardOfTheOthers) {
   (void)RunLocalRanks(
       3,
       [&](LocalRank& rank) -> absl::Status {
-        ToyRun own = run;
-        own.gradient_hooks.after_finalize =
-            [&](const Unit&, absl::Span<const RestingGradient>, Stream&) {
-              return rank.rank == 1 ? absl::DataLossError("lost")
-                                    : absl::OkStatus();
-            };
-        TESSERA_ASSIGN_OR_RETURN(const auto toy,
-                                 ToyRank::Create(own, rank.comms, rank.stream));
-        TESSERA_RETURN_IF_ERROR(toy->Forward(history.weights[0]));
-        absl::Status status = toy->Backward(0, 0, true);
-        status.Update(toy->context().Synchronize());
-        EXPECT_THAT(status,
+        EXPECT_THAT(train(rank),
                     StatusIs(rank.rank == 1 ? absl::StatusCode::kDataLoss
                                             : absl::StatusCode::kAborted,
                              HasSubstr("after_finalize: lost")));

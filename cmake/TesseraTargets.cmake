@@ -90,12 +90,16 @@ endfunction()
 
 # tessera_test(<name> SOURCES a_test.cc ... DEPS target ...
 #              [LABEL unit|property|slow|mpi] [TIMEOUT seconds]
-#              [PROCESSORS cores])
+#              [PROCESSORS cores] [ONE_THREAD])
 #
-# Registers every test case of the program with ctest.
+# Registers every test case of the program with ctest. One with ONE_THREAD has no
+# other, so that ThreadSanitizer would find nothing in it: not built for that.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;DEPS"
-    ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "LABEL;TIMEOUT;PROCESSORS"
+    "SOURCES;DEPS" ${ARGN})
+  if(ARG_ONE_THREAD AND TESSERA_SANITIZE MATCHES "thread")
+    return()
+  endif()
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()

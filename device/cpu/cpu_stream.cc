@@ -50,9 +50,10 @@ class Progress final : public Event::State {
   }
 
   std::shared_ptr<State> Awaited() const override {
-    MutexLock lock(mutex_);
-    const std::shared_ptr<State>& state = awaited_.state();
-    if (state == nullptr || state->HasPassed(awaited_.point())) return nullptr;
+    // Not under the lock: streams that wait for each other have no order.
+    const Event awaited = GetAwaited();
+    const std::shared_ptr<State>& state = awaited.state();
+    if (state == nullptr || state->HasPassed(awaited.point())) return nullptr;
     return state;
   }
 
@@ -68,6 +69,10 @@ class Progress final : public Event::State {
   }
 
  private:
+  Event GetAwaited() const {
+    MutexLock lock(mutex_);
+    return awaited_;
+  }
   void SetAwaited(Event event) {
     MutexLock lock(mutex_);
     std::swap(awaited_, event);

@@ -92,6 +92,8 @@ endfunction()
 #              [LABEL unit|property|slow|mpi] [TIMEOUT seconds]
 #              [PROCESSORS cores] [ONE_THREAD])
 #
+# Under a sanitizer a test has three times as long.
+#
 # Registers every test case of the program with ctest. One with ONE_THREAD has no
 # other, so that ThreadSanitizer would find nothing in it: not built for that.
 function(tessera_test name)
@@ -108,6 +110,9 @@ function(tessera_test name)
   endif()
   if(NOT ARG_PROCESSORS)
     set(ARG_PROCESSORS 1)
+  endif()
+  if(TESSERA_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 3")
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE

@@ -143,12 +143,18 @@ TEST(GradientHooksTest, FrozenParametersHaveNothingToHook) {
   }));
 }
 
-TEST(GradientHooksTest, ErrorsStayAndNameUnitAndHook) {
+// FSDP, with one microbatch.
+ToyRun OneBackwardOn(const std::string& mesh) {
   ToyRun run;
-  run.mesh = "dp=1";
+  run.mesh = mesh;
   run.strategy = "fsdp";
   run.microbatches = 1;
   run.units = DefaultToyUnits();
+  return run;
+}
+
+TEST(GradientHooksTest, ErrorsStayAndNameUnitAndHook) {
+  const ToyRun run = OneBackwardOn("dp=1");
   const ToyHistory history = OracleHistory(run);
   const GradientHook fail = [](const Unit&, absl::Span<const RestingGradient>,
                                Stream&) { return absl::DataLossError("lost"); };
@@ -178,11 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Streams, FailingGradientHook, BothStreams(),
 // Nobody leaves before all have ended: the others can only hear of it by an
 // abort.
 TEST_P(FailingGradientHook, EndsTheBackwardOfTheOthers) {
-  ToyRun run;
-  run.mesh = "dp=3";
-  run.strategy = "fsdp";
-  run.microbatches = 1;
-  run.units = DefaultToyUnits();
+  const ToyRun run = OneBackwardOn("dp=3");
   const ToyHistory history = OracleHistory(run);
   const auto train = [&](LocalRank& rank) -> absl::Status {
     ToyRun own = run;

@@ -1,9 +1,10 @@
 // What collectives of the backend mpi cost beside those of the MPI library
 // itself, which reduce in an order of their own. Run by mpirun.
 //
-// Ranks run either by turns; a turn takes as long as its slowest rank. `ratio`
-// is the median of Tessera's turns over that of MPI's. Writes the JSON of
-// Google Benchmark, as far as bench.py reads it.
+// Ranks run all by turns; a turn takes as long as its slowest rank. `ratio` is
+// the median of Tessera's turns over that of MPI's: where ranks meet and
+// compare their calls, and unchecked. Writes the JSON of Google Benchmark, as
+// far as bench.py reads it.
 
 #include <mpi.h>
 
@@ -13,8 +14,10 @@
 #include <functional>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,14 +39,20 @@ constexpr int64_t kSizes[] = {1 << 10, 16 << 10, 64 << 10, 1 << 20, 16 << 20};
 struct Pair {
   std::string name;
   int64_t bytes;
-  std::function<absl::Status()> tessera;
+  std::function<absl::Status(Communicator&)> tessera;
   std::function<void()> mpi;
+};
+
+// A way to run Tessera's.
+struct Mode {
+  std::string name;
+  std::unique_ptr<Communicator> comm;
 };
 
 class Bench {
  public:
-  Bench(Communicator& comm, const std::string& filter)
-      : comm_(comm),
+  Bench(std::vector<Mode> modes, const std::string& filter)
+      : modes_(std::move(modes)),
         filter_(filter),
         send_(*std::max_element(std::begin(kSizes), std::end(kSizes)) / 4),
         recv_(send_.size()) {}
@@ -65,7 +74,7 @@ class Bench {
   }
 
  private:
-  int n() const { return comm_.size(); }
+  int n() const { return modes_.front().comm->size(); }
   TensorView Floats(std::vector<float>& memory, int64_t count) {
     return TensorView::Flat(memory.data(), DType::kF32, count);
   }
@@ -79,76 +88,81 @@ class Bench {
     float* const recv = recv_.data();
     return {
         {"AllReduce", bytes,
-         [=, this] {
-           return comm_.AllReduce(ReduceOp::kSum, Floats(send_, all),
-                                  Floats(recv_, all));
+         [=, this](Communicator& comm) {
+           return comm.AllReduce(ReduceOp::kSum, Floats(send_, all),
+                                 Floats(recv_, all));
          },
          [=] {
            MPI_Allreduce(send, recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
          }},
         {"ReduceScatter", bytes,
-         [=, this] {
-           return comm_.ReduceScatter(ReduceOp::kSum,
-                                      Floats(send_, piece * n()),
-                                      Floats(recv_, piece));
+         [=, this](Communicator& comm) {
+           return comm.ReduceScatter(ReduceOp::kSum, Floats(send_, piece * n()),
+                                     Floats(recv_, piece));
          },
          [=] {
            MPI_Reduce_scatter_block(send, recv, each, MPI_FLOAT, MPI_SUM,
                                     MPI_COMM_WORLD);
          }},
         {"AllGather", bytes,
-         [=, this] {
-           return comm_.AllGather(Floats(send_, piece),
-                                  Floats(recv_, piece * n()));
+         [=, this](Communicator& comm) {
+           return comm.AllGather(Floats(send_, piece),
+                                 Floats(recv_, piece * n()));
          },
          [=] {
            MPI_Allgather(send, each, MPI_FLOAT, recv, each, MPI_FLOAT,
                          MPI_COMM_WORLD);
          }},
         {"AllToAll", bytes,
-         [=, this] {
-           return comm_.AllToAll(Floats(send_, piece * n()), 0, {},
-                                 Floats(recv_, piece * n()), 0, {});
+         [=, this](Communicator& comm) {
+           return comm.AllToAll(Floats(send_, piece * n()), 0, {},
+                                Floats(recv_, piece * n()), 0, {});
          },
          [=] {
            MPI_Alltoall(send, each, MPI_FLOAT, recv, each, MPI_FLOAT,
                         MPI_COMM_WORLD);
          }},
         {"Broadcast", bytes,
-         [=, this] { return comm_.Broadcast(Floats(recv_, all), 0); },
+         [=, this](Communicator& comm) {
+           return comm.Broadcast(Floats(recv_, all), 0);
+         },
          [=] { MPI_Bcast(recv, count, MPI_FLOAT, 0, MPI_COMM_WORLD); }},
     };
   }
 
   absl::Status Run(const Pair& pair) {
-    const std::string name = absl::StrCat("mpi ", pair.name, "/ranks:", n(),
-                                          "/KiB:", pair.bytes >> 10);
-    if (!std::regex_search(name, filter_)) return absl::OkStatus();
+    const std::string of_pair =
+        absl::StrCat(pair.name, "/ranks:", n(), "/KiB:", pair.bytes >> 10);
+    if (!std::regex_search(of_pair, filter_)) return absl::OkStatus();
     const int64_t turns = TurnsOr(
         static_cast<int>(std::clamp<int64_t>((64 << 20) / pair.bytes, 15, 61)));
     const int64_t calls =
         IsSmoke() ? 1 : std::clamp<int64_t>((1 << 20) / pair.bytes, 1, 50);
-    std::vector<double> ours;
+    std::vector<std::vector<double>> ours(modes_.size());
     std::vector<double> theirs;
     absl::Status status;
     for (int64_t turn = 0; turn <= turns; ++turn) {
-      const double tessera = SecondsOf(calls, [&] {
-        status.Update(pair.tessera());
-        status.Update(comm_.stream().Synchronize());
-      });
-      const double mpi = SecondsOf(calls, pair.mpi);
-      if (turn == 0) continue;  // it warms up
-      ours.push_back(tessera);
-      theirs.push_back(mpi);
+      for (size_t mode = 0; mode < modes_.size(); ++mode) {
+        Communicator& comm = *modes_[mode].comm;
+        const double seconds = SecondsOf(calls, [&] {
+          status.Update(pair.tessera(comm));
+          status.Update(comm.stream().Synchronize());
+        });
+        if (turn > 0) ours[mode].push_back(seconds);
+      }
+      const double seconds = SecondsOf(calls, pair.mpi);
+      if (turn > 0) theirs.push_back(seconds);  // the first one warms up
     }
     TESSERA_RETURN_IF_ERROR(status);
-    const double us = Median(ours) / calls * 1e6;
-    const double ratio = Median(ours) / Median(theirs);
-    found_.push_back(
-        absl::StrCat("{\"name\": \"", name, "\", \"family_index\": 0, ",
-                     "\"per_family_instance_index\": ", found_.size(),
-                     ", \"run_type\": \"iteration\", \"real_time\": ", us,
-                     ", \"time_unit\": \"us\", \"ratio\": ", ratio, "}"));
+    for (size_t mode = 0; mode < modes_.size(); ++mode) {
+      const double median = Median(ours[mode]);
+      found_.push_back(absl::StrCat(
+          "{\"name\": \"", modes_[mode].name, " ", of_pair,
+          "\", \"family_index\": 0, \"per_family_instance_index\": ",
+          found_.size(), ", \"run_type\": \"iteration\", \"real_time\": ",
+          median / calls * 1e6, ", \"time_unit\": \"us\", \"ratio\": ",
+          median / Median(theirs), "}"));
+    }
     return absl::OkStatus();
   }
 
@@ -167,7 +181,7 @@ class Bench {
     return values[values.size() / 2];
   }
 
-  Communicator& comm_;
+  const std::vector<Mode> modes_;
   const std::regex filter_;
   std::vector<float> send_;
   std::vector<float> recv_;
@@ -176,16 +190,28 @@ class Bench {
 
 absl::Status RunBench(const std::string& filter, const std::string& out) {
   TESSERA_RETURN_IF_ERROR(StartMpi());
-  TESSERA_ASSIGN_OR_RETURN(MpiWorld world, MpiWorld::Create());
   CpuDevice device;
-  TESSERA_ASSIGN_OR_RETURN(const auto stream, device.NewStream("compute"));
-  TESSERA_ASSIGN_OR_RETURN(const auto comm, world.Join(*stream));
-  Bench bench(*comm, filter);
-  TESSERA_RETURN_IF_ERROR(bench.RunAll());
-  if (comm->rank() == 0) {
-    if (out.empty()) std::cout << bench.ToJson();
-    if (!out.empty()) std::ofstream(out) << bench.ToJson();
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<Mode> modes;
+  for (const bool check : {true, false}) {
+    MpiWorld::Options options;
+    options.check = check;
+    TESSERA_ASSIGN_OR_RETURN(MpiWorld world, MpiWorld::Create(options));
+    TESSERA_ASSIGN_OR_RETURN(streams.emplace_back(),
+                             device.NewStream("compute"));
+    TESSERA_ASSIGN_OR_RETURN(auto comm, world.Join(*streams.back()));
+    modes.push_back({check ? "mpi" : "mpi unchecked", std::move(comm)});
   }
+  const int rank = modes.front().comm->rank();
+  {
+    Bench bench(std::move(modes), filter);
+    TESSERA_RETURN_IF_ERROR(bench.RunAll());
+    if (rank == 0) {
+      if (out.empty()) std::cout << bench.ToJson();
+      if (!out.empty()) std::ofstream(out) << bench.ToJson();
+    }
+  }
+  streams.clear();
   return FinishMpi();
 }
 

@@ -1,5 +1,5 @@
 // What a redistribution of several steps costs beside its collectives, called
-// one by one on memory that is there.
+// one by one, each on what the one before it wrote.
 //
 // Four ranks do both by turns; `ratio` is the median of the redistribution's
 // turns over the sum of the collectives' medians.

@@ -106,9 +106,11 @@ absl::StatusOr<std::vector<double>> MedianSeconds(
     int num_ranks, const Turns& turns,
     absl::FunctionRef<absl::StatusOr<std::vector<Work>>(LocalRank&)> prepare) {
   Race race(num_ranks, turns);
-  TESSERA_RETURN_IF_ERROR(RunLocalRanks(num_ranks, [&](LocalRank& rank) {
+  const auto run = [&](LocalRank& rank) {
     return race.Run(rank.rank, prepare(rank));
-  }));
+  };
+  TESSERA_RETURN_IF_ERROR(
+      RunLocalRanks(num_ranks, run, {.bind_to_processors = true}));
   return race.Medians();
 }
 

@@ -34,7 +34,8 @@ double Median(std::vector<double> values);
 // median seconds of doing it once. A turn takes as long as the slowest rank,
 // from when the first rank begins. `prepare` gives the things that a rank does,
 // as many on all of them. The first turn only warms up; in it rank 0 decides
-// for all ranks how often they repeat what.
+// for all ranks how often they repeat what. Ranks are bound to processors: see
+// LocalRunOptions.
 absl::StatusOr<std::vector<double>> MedianSeconds(
     int num_ranks, const Turns& turns,
     absl::FunctionRef<absl::StatusOr<std::vector<Work>>(LocalRank&)> prepare);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/placement/region.h"
 #include "tessera/redistribute/execute.h"
 #include "tessera/tensor/tensor_view.h"
 
@@ -51,17 +52,37 @@ absl::Status Call(const Step& step, Communicator& comm, const TensorView& in,
   }
 }
 
-absl::StatusOr<Work> BareCollective(const Step& step, LocalRank& rank) {
+// A rank's piece in memory that lives as long as it is held.
+struct Piece {
+  TensorView view;
+  std::shared_ptr<Memory> memory;
+};
+
+Piece NewPiece(const Layout& layout, int rank) {
+  const TensorMeta meta = layout.LocalMeta(rank);
+  const auto memory = std::make_shared<Memory>(meta.num_bytes());
+  return {TensorView(memory->data(), meta), memory};
+}
+
+// What a slice leaves of a piece, where it is.
+Piece Sliced(Piece piece, const Step& slice, int rank) {
+  const Region before = slice.before.RegionOf(rank);
+  const Region after = slice.after.RegionOf(rank);
+  for (size_t dim = 0; dim < after.box.size(); ++dim) {
+    const int64_t begin = after.box[dim].begin - before.box[dim].begin;
+    piece.view = piece.view.Slice(static_cast<int>(dim),
+                                  {begin, begin + after.box[dim].size()});
+  }
+  return piece;
+}
+
+absl::StatusOr<Work> BareCollective(const Step& step, const Piece& in,
+                                    const Piece& out, LocalRank& rank) {
   TESSERA_ASSIGN_OR_RETURN(
       Communicator * comm,
       rank.comms.Get(step.before.mesh(), step.axes, rank.stream));
-  const TensorMeta in = step.before.LocalMeta(rank.rank);
-  const TensorMeta out = step.after.LocalMeta(rank.rank);
-  const auto from = std::make_shared<Memory>(in.num_bytes());
-  const auto to = std::make_shared<Memory>(out.num_bytes());
   return [=, &rank] {
-    TESSERA_RETURN_IF_ERROR(Call(step, *comm, TensorView(from->data(), in),
-                                 TensorView(to->data(), out)));
+    TESSERA_RETURN_IF_ERROR(Call(step, *comm, in.view, out.view));
     return rank.stream.Synchronize();
   };
 }
@@ -95,10 +116,17 @@ bool HasBareForm(const Plan& plan) {
 absl::StatusOr<std::vector<Work>> BareCollectives(const Plan& plan,
                                                   LocalRank& rank) {
   std::vector<Work> works;
+  Piece piece = NewPiece(plan.source(), rank.rank);
   for (const Step& step : plan.steps()) {
-    if (!Communicates(step.kind)) continue;
-    TESSERA_ASSIGN_OR_RETURN(Work work, BareCollective(step, rank));
-    works.push_back(std::move(work));
+    Piece next = step.kind == StepKind::kSlice
+                     ? Sliced(piece, step, rank.rank)
+                     : NewPiece(step.after, rank.rank);
+    if (Communicates(step.kind)) {
+      TESSERA_ASSIGN_OR_RETURN(Work work,
+                               BareCollective(step, piece, next, rank));
+      works.push_back(std::move(work));
+    }
+    piece = std::move(next);
   }
   return works;
 }

@@ -21,9 +21,11 @@ absl::StatusOr<Work> RedistributionWork(std::shared_ptr<const Plan> plan,
 // go over one axis.
 bool HasBareForm(const Plan& plan);
 
-// The plan's collectives one by one, each between dense memory of its own.
-// REQUIRES: HasBareForm(plan). COLLECTIVE over the plan's mesh, as is what
-// each does. ERRORS: those of CommSet::Get. LIFETIME: the rank outlives them.
+// The plan's collectives one by one, as a program would call them that has
+// memory for each result: each takes what the one before it wrote, or what
+// slices leave of that, where it is. REQUIRES: HasBareForm(plan). COLLECTIVE
+// over the plan's mesh, as is what each does. ERRORS: those of CommSet::Get.
+// LIFETIME: the rank outlives them.
 absl::StatusOr<std::vector<Work>> BareCollectives(const Plan& plan,
                                                   LocalRank& rank);
 

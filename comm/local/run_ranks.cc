@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "tessera/base/processors.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/call_program.h"
 #include "tessera/comm/rank_threads.h"
@@ -30,6 +31,7 @@ absl::Status RunLocalRanks(int num_ranks, Program program,
     world.Leave(rank, status);
   };
   const auto run_rank = [&](int rank) {
+    if (options.bind_to_processors) internal::BindThisThread(rank);
     CpuDevice device(options.device);
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Communicator> communicator;

@@ -21,6 +21,13 @@ struct LocalRank {
 struct LocalRunOptions {
   CpuDevice::Options device = {};
   LocalWorld::Options world = {};
+  // Keeps each rank's thread, and those that it starts, on one of the
+  // processors that the caller may use, rank r on the (r mod n)-th of n; where
+  // the system does not allow that, it changes nothing. With fewer processors
+  // than ranks, systems at times put threads that keep waking one another all
+  // on one, and collectives of a megabyte take twice as long. Not for programs
+  // that share their own work out to more threads: these stay there as well.
+  bool bind_to_processors = false;
 };
 
 // Runs `program` once per rank, each on a thread of its own with a device, a

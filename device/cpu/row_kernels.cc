@@ -83,14 +83,20 @@ struct Lanes<BFloat16> {
 
   // The bits of v with the upper half rounded and the lower one arbitrary.
   template <class D>
-  static hn::Vec<hn::RebindToUnsigned<D>> Round(D, hn::Vec<D> v) {
+  static hn::Vec<hn::RebindToUnsigned<D>> Round(D d, hn::Vec<D> v) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto quiet = hn::Or(hn::BitCast(d32, v), hn::Set(d32, 0x00400000));
+    const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
+    return hn::IfThenElse(is_nan, quiet, RoundComputed(d, v));
+  }
+  // The same for what has been computed from bf16 alone: the lower half of a
+  // NaN is zero, and so does not carry.
+  template <class D>
+  static hn::Vec<hn::RebindToUnsigned<D>> RoundComputed(D, hn::Vec<D> v) {
     const hn::RebindToUnsigned<D> d32;
     const auto bits = hn::BitCast(d32, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
-    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff)));
-    const auto quiet = hn::Or(bits, hn::Set(d32, 0x00400000));
-    const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
-    return hn::IfThenElse(is_nan, quiet, rounded);
+    return hn::Add(hn::Add(bits, hn::Set(d32, 0x7fff)), odd);
   }
 };
 
@@ -277,8 +283,20 @@ class Reducer {
       a2 = Op::Apply(a2, LoadPart<2>(d, source));
       a3 = Op::Apply(a3, LoadPart<3>(d, source));
     }
-    StoreParts<0>(d, Finish(d, a0), Finish(d, a1), dst_ + i);
-    StoreParts<2>(d, Finish(d, a2), Finish(d, a3), dst_ + i);
+    a0 = Finish(d, a0);
+    a1 = Finish(d, a1);
+    a2 = Finish(d, a2);
+    a3 = Finish(d, a3);
+    if constexpr (kInPairs) {
+      StorePairs<0>(d, a0, a1, dst_ + i);
+      StorePairs<1>(d, a2, a3, dst_ + i);
+    } else {
+      const auto step = static_cast<int64_t>(hn::Lanes(d));
+      Lanes<T>::Store(d, a0, dst_ + i);
+      Lanes<T>::Store(d, a1, dst_ + i + step);
+      Lanes<T>::Store(d, a2, dst_ + i + 2 * step);
+      Lanes<T>::Store(d, a3, dst_ + i + 3 * step);
+    }
   }
 
   // Parts 0 and 1 of a block are its first half: either one vector of elements
@@ -299,19 +317,16 @@ class Reducer {
     }
   }
 
-  // Stores parts kFirst and kFirst + 1.
-  template <int kFirst, class D>
-  static void StoreParts(D d, hn::Vec<D> first, hn::Vec<D> second, T* block) {
-    if constexpr (kInPairs) {
-      const hn::RebindToUnsigned<D> d32;
-      const auto even = hn::ShiftRight<16>(Lanes<T>::Round(d, first));
-      const auto odd =
-          hn::And(Lanes<T>::Round(d, second), hn::Set(d32, 0xffff0000));
-      hn::StoreU(hn::Or(even, odd), d32, Pairs<kFirst / 2>(d32, block));
-    } else {
-      Lanes<T>::Store(d, first, block + kFirst * hn::Lanes(d));
-      Lanes<T>::Store(d, second, block + (kFirst + 1) * hn::Lanes(d));
-    }
+  // Stores a half of a block of bf16.
+  template <int kHalf, class D>
+  static void StorePairs(D d, hn::Vec<D> even, hn::Vec<D> odd, T* block) {
+    const hn::RebindToUnsigned<D> d32;
+    const hn::Repartition<uint16_t, D> d16;
+    const auto low = hn::ShiftRight<16>(Lanes<T>::RoundComputed(d, even));
+    const auto high = Lanes<T>::RoundComputed(d, odd);
+    const auto pairs =
+        hn::OddEven(hn::BitCast(d16, high), hn::BitCast(d16, low));
+    hn::StoreU(hn::BitCast(d32, pairs), d32, Pairs<kHalf>(d32, block));
   }
 
   // One vector of pairs of halves.

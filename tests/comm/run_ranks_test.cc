@@ -1,10 +1,15 @@
 #include "tessera/comm/local/run_ranks.h"
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 #include <atomic>
 #include <latch>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -29,6 +34,44 @@ class RunLocalRanksTest : public ::testing::TestWithParam<CpuStreams> {
 
 INSTANTIATE_TEST_SUITE_P(Streams, RunLocalRanksTest, testing::BothStreams(),
                          testing::StreamsName);
+
+#ifdef __linux__
+// The processors on which this thread may run.
+std::vector<int> Processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  std::vector<int> processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &allowed)) processors.push_back(i);
+  }
+  return processors;
+}
+
+TEST_P(RunLocalRanksTest, BindsRanksToProcessorsByTurns) {
+  const std::vector<int> all = Processors();
+  LocalRunOptions bound = options();
+  bound.bind_to_processors = true;
+  const auto check = [&](LocalRank& rank) {
+    EXPECT_THAT(Processors(),
+                testing::ElementsAre(all[rank.rank % all.size()]));
+    std::vector<int> of_child;
+    std::thread([&] { of_child = Processors(); }).join();
+    EXPECT_EQ(of_child, Processors());
+    return absl::OkStatus();
+  };
+  EXPECT_OK(RunLocalRanks(5, check, bound));
+}
+
+TEST_P(RunLocalRanksTest, LeavesRanksUnboundUnlessTold) {
+  const std::vector<int> all = Processors();
+  const auto check = [&](LocalRank&) {
+    EXPECT_EQ(Processors(), all);
+    return absl::OkStatus();
+  };
+  EXPECT_OK(RunLocalRanks(3, check, options()));
+}
+#endif
 
 TEST_P(RunLocalRanksTest, GivesEachRankAThreadAndAWorld) {
   Mutex mutex;

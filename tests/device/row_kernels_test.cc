@@ -3,6 +3,7 @@
 
 #include "tessera/device/cpu/row_kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -172,6 +173,33 @@ TEST_P(RowKernelsTest, Reduces) {
         }
       }
     });
+  }
+}
+
+// NaNs of all kinds and infinities, at any place of a block.
+TEST_P(RowKernelsTest, ReducesAnyBits) {
+  std::mt19937_64 rng(5);
+  for (ReduceOp op : kAllReduceOps) {
+    for (int num_sources = 1; num_sources <= 3; ++num_sources) {
+      std::vector<std::vector<BFloat16>> memory(num_sources,
+                                                AllHalves<BFloat16>());
+      std::vector<const void*> sources;
+      for (std::vector<BFloat16>& halves : memory) {
+        std::shuffle(halves.begin(), halves.end(), rng);
+        sources.push_back(halves.data());
+      }
+      std::vector<BFloat16> expected;
+      for (size_t i = 0; i < memory[0].size(); ++i) {
+        std::vector<BFloat16> values;
+        for (const auto& halves : memory) values.push_back(halves[i]);
+        expected.push_back(ReduceReference(op, values));
+      }
+      std::vector<BFloat16> found(expected.size());
+      ReduceRow(op, DType::kBF16, found.data(), sources,
+                static_cast<int64_t>(found.size()));
+      EXPECT_TRUE(AllSame(found, expected))
+          << ReduceOpName(op) << " of " << num_sources;
+    }
   }
 }
 

@@ -17,12 +17,6 @@ int64_t LayoutGraph::PieceBytes(const CutLayout& layout) const {
   return LocalElements(layout) * element_size_;
 }
 
-int64_t LayoutGraph::GroupSize(const AxisList& axes) const {
-  int64_t size = 1;
-  for (int i : axes.span()) size *= axes_[i].size;
-  return size;
-}
-
 void LayoutGraph::ForEachCoords(
     const AxisList& axes,
     absl::FunctionRef<void(const PackedCoords&)> visit) const {
@@ -154,7 +148,8 @@ int64_t LayoutGraph::LatencyOf(const Tier& tier, AxisMask crossed) const {
 Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
                                  const CutLayout& after,
                                  const AxisList& axes) const {
-  const int64_t n = GroupSize(axes);
+  const Group& group = groups_[MaskOf(axes)];
+  const int64_t n = group.size;
   const Load load = LoadOf(kind, before, after, axes, n);
   Cost cost = {.bytes_received = SaturatingMul(load.total, element_size_),
                .messages = n - 1};
@@ -163,17 +158,8 @@ Cost LayoutGraph::CollectiveCost(StepKind kind, const CutLayout& before,
        .hops_per_message = kind == StepKind::kAllReduce ? 2 : 1,
        .bytes = cost.bytes_received,
        .largest_message = SaturatingMul(load.largest_message, element_size_)});
-  const AxisMask crossed = MaskOf(axes);
-  int64_t within = n;  // ranks that no tier looked at so far separates
-  for (size_t tier = 0; tier < tiers_.size() && within > 1; ++tier) {
-    int64_t nearer = within;
-    for (int i : axes.span()) {
-      if (axes_[i].tier == static_cast<int>(tier)) nearer /= axes_[i].size;
-    }
-    const int64_t messages = within - nearer;
-    within = nearer;
-    if (messages == 0) continue;
-    time.Add(messages, LatencyOf(tiers_[tier], crossed), tiers_[tier].rate);
+  for (const Group::Messages& messages : group.messages) {
+    time.Add(messages.count, messages.latency_ps, messages.rate);
   }
   cost.time_ps = SaturatingAdd(launch_ps_, time.picoseconds());
   return cost;
@@ -192,10 +178,10 @@ Cost LayoutGraph::ExchangeCost(const Overlap& overlap) const {
     at_hand = least.share;
   }
   if (is_exact) return cost;
-  const AxisList decisive = AxesOf(overlap.DecisiveAxes());
+  const AxisMask decisive = overlap.DecisiveAxes();
   if (GroupSize(decisive) > kMaxRanksTried) return cost;
   Cost most;
-  ForEachCoords(decisive, [&](const PackedCoords& coords) {
+  ForEachCoords(AxesOf(decisive), [&](const PackedCoords& coords) {
     const Cost at_rank = ExchangeCostAt(overlap, coords, crossed);
     most.bytes_received = std::max(most.bytes_received, at_rank.bytes_received);
     most.messages = std::max(most.messages, at_rank.messages);

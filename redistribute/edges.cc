@@ -76,6 +76,7 @@ LayoutGraph::LayoutGraph(const Layout& source, const Topology& topology)
     links.push_back(topology.LinkOf(source.mesh(), index));
   }
   AddTiers(links);
+  AddGroups();
   AddBounds();
 }
 
@@ -90,7 +91,7 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
       axes_[i].tier = static_cast<int>(tiers_.size());
       within |= AxisMask{1} << i;
     }
-    tiers_.push_back({link, Rate(link.bytes_per_second), within});
+    tiers_.push_back({link, Rate(link.bytes_per_second), within, 1});
   }
   if (tiers_.empty()) return;
   best_rate_ = tiers_.back().rate;
@@ -103,6 +104,26 @@ void LayoutGraph::AddTiers(absl::Span<const Link> links) {
   for (const Link& link : links) {
     least_latency_ps_ = std::min(least_latency_ps_, link.latency_ps);
   }
+}
+
+void LayoutGraph::AddGroups() {
+  const AxisMask all = (AxisMask{1} << num_axes()) - 1;
+  groups_.resize(all + 1);
+  for (AxisMask axes = 1; axes <= all; ++axes) {
+    Group& group = groups_[axes];
+    group.size =
+        GroupSize(axes & (axes - 1)) * axes_[std::countr_zero(axes)].size;
+    int64_t within = group.size;  // ranks that no tier so far separates
+    for (const Tier& tier : tiers_) {
+      const int64_t nearer = GroupSize(axes & ~tier.within);
+      if (nearer == within) continue;
+      group.messages.push_back(
+          {within - nearer, LatencyOf(tier, axes), tier.rate});
+      within = nearer;
+    }
+  }
+  for (Tier& tier : tiers_) tier.sharers = GroupSize(all & ~tier.within);
+  num_ranks_ = GroupSize(all);
 }
 
 absl::StatusOr<LayoutGraph> LayoutGraph::Create(const Layout& source,

@@ -222,12 +222,25 @@ class LayoutGraph {
   struct Tier {
     Link link;
     Rate rate;
-    AxisMask within;      // the axes of all tiers up to this one
-    int64_t sharers = 1;  // ranks that the others separate
+    AxisMask within;  // the axes of all tiers up to this one
+    int64_t sharers;  // ranks that the others separate
+  };
+  // The ranks that some axes separate.
+  struct Group {
+    // Those that one of them sends to all others over the links of a tier.
+    struct Messages {
+      int64_t count;
+      int64_t latency_ps;
+      Rate rate;
+    };
+
+    int64_t size = 1;
+    absl::InlinedVector<Messages, 2> messages;  // the slowest first
   };
 
   LayoutGraph(const Layout& source, const Topology& topology);
   void AddTiers(absl::Span<const Link> links);
+  void AddGroups();
   void AddBounds();
 
   int num_axes() const { return static_cast<int>(axes_.size()); }
@@ -247,7 +260,10 @@ class LayoutGraph {
   bool MayBecomePartial(const PackedLayout& from, int i, ReduceOp op) const;
   // The most elements that a rank holds.
   int64_t LocalElements(const CutLayout& layout) const;
-  int64_t GroupSize(const AxisList& axes) const;
+  int64_t GroupSize(AxisMask axes) const { return groups_[axes].size; }
+  int64_t GroupSize(const AxisList& axes) const {
+    return GroupSize(MaskOf(axes));
+  }
   // Calls `visit` with all coordinates along `axes`, 0 along the others.
   void ForEachCoords(const AxisList& axes,
                      absl::FunctionRef<void(const PackedCoords&)> visit) const;
@@ -293,8 +309,6 @@ class LayoutGraph {
   // Of a message over the links of a tier, which may cross those of faster
   // ones among the axes `crossed`.
   int64_t LatencyOf(const Tier& tier, AxisMask crossed) const;
-  // Coordinates along some axes.
-  int64_t NumCoords(AxisMask axes) const;
   // What has to become of `axes` between two layouts, by the number of
   // coordinates along those of a kind. What is Partial before and after stays
   // so but along the axes `refilled`: there it is reduced, and filled again.
@@ -368,8 +382,9 @@ class LayoutGraph {
   int64_t element_size_;
   absl::InlinedVector<Axis, kMaxMovingAxes> axes_;  // those that move
   absl::InlinedVector<int64_t, kMaxMovingAxes> axis_sizes_;
-  absl::InlinedVector<Tier, 2> tiers_;  // the slowest first
-  bool latencies_descend_ = true;       // from tier to tier
+  absl::InlinedVector<Tier, 2> tiers_;    // the slowest first
+  absl::InlinedVector<Group, 8> groups_;  // by AxisMask
+  bool latencies_descend_ = true;         // from tier to tier
   absl::InlinedVector<ReduceOp, 2> partial_ops_;
   bool has_ragged_ = false;
   int64_t ragged_elements_ = 0;  // the most that a rank holds; has_ragged_

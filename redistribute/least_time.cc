@@ -37,9 +37,6 @@ int64_t LeastSumOfFactors(int bits, int count) {
 }  // namespace
 
 void LayoutGraph::AddBounds() {
-  for (const Axis& axis : axes_) {
-    num_ranks_ *= axis.size;
-  }
   for (int i = 0; i < num_axes(); ++i) by_size_.push_back(i);
   std::sort(
       by_size_.axes.begin(), by_size_.axes.begin() + by_size_.size,
@@ -48,11 +45,6 @@ void LayoutGraph::AddBounds() {
       !has_ragged_ && std::has_single_bit(static_cast<uint64_t>(num_ranks_)) &&
       absl::c_all_of(extents_,
                      [&](int64_t extent) { return extent % num_ranks_ == 0; });
-  for (Tier& tier : tiers_) {
-    for (int i = 0; i < num_axes(); ++i) {
-      if ((tier.within >> i & 1) == 0) tier.sharers *= axes_[i].size;
-    }
-  }
   for (int bits = 0; int64_t{1} << bits <= num_ranks_; ++bits) {
     least_latencies_.push_back(bits == 0 ? 0 : LeastLatency(bits));
   }
@@ -103,26 +95,18 @@ int64_t LayoutGraph::LeastExchange(const CutLayout& from,
   return time;
 }
 
-int64_t LayoutGraph::NumCoords(AxisMask axes) const {
-  int64_t coords = 1;
-  for (; axes != kNoAxes; axes &= axes - 1) {
-    coords *= axis_sizes_[std::countr_zero(axes)];
-  }
-  return coords;
-}
-
 LayoutGraph::Changes LayoutGraph::ChangesOf(const CutLayout& from,
                                             const CutLayout& to, AxisMask axes,
                                             AxisMask refilled) const {
   const AxisMask kept = from.partial & to.partial & ~refilled;
   Changes changes;
   changes.filled = to.partial & ~kept & axes;
-  changes.sharers = NumCoords(changes.filled);
-  changes.keepers = NumCoords(kept & axes);
-  changes.addends = NumCoords(from.partial & ~kept & axes);
+  changes.sharers = GroupSize(changes.filled);
+  changes.keepers = GroupSize(kept & axes);
+  changes.addends = GroupSize(from.partial & ~kept & axes);
   if (changes.is_reduced()) {
     const AxisMask all = (AxisMask{1} << num_axes()) - 1;
-    changes.copies = NumCoords(all & ~to.partial & ~to.sharded & axes);
+    changes.copies = GroupSize(all & ~to.partial & ~to.sharded & axes);
   }
   return changes;
 }

@@ -54,7 +54,7 @@ TEST_P(RunLocalRanksTest, BindsRanksToProcessorsByTurns) {
   bound.bind_to_processors = true;
   const auto check = [&](LocalRank& rank) {
     EXPECT_THAT(Processors(),
-                testing::ElementsAre(all[rank.rank % all.size()]));
+                ::testing::ElementsAre(all[rank.rank % all.size()]));
     std::vector<int> of_child;
     std::thread([&] { of_child = Processors(); }).join();
     EXPECT_EQ(of_child, Processors());

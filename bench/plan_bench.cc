@@ -2,8 +2,14 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
 
+#include "bench/smoke.h"
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan_cache.h"
@@ -183,6 +189,74 @@ void Cached(benchmark::State& state) {
     benchmark::DoNotOptimize(cache.Get(r.source, r.target));
   }
 }
+
+// So many pairs of random layouts, a different mesh and shape for each. Sizes
+// and extents are powers of two; a quarter of the pairs has no sums.
+std::vector<Redistribution> RandomPairs(int num_axes, int num_dims, int count) {
+  const char* const kNames[] = {"a", "b", "c", "d", "e"};
+  std::mt19937 rng(1);
+  std::vector<Redistribution> pairs;
+  while (static_cast<int>(pairs.size()) < count) {
+    std::vector<DeviceMesh::AxisSize> axes;
+    for (int axis = 0; axis < num_axes; ++axis) {
+      axes.push_back({kNames[axis], 2 << rng() % 3});
+    }
+    const DeviceMesh mesh = DeviceMesh::Create(axes).value();
+    Dims extents;
+    for (int dim = 0; dim < num_dims; ++dim) {
+      extents.push_back(int64_t{64} << rng() % 7);
+    }
+    const TensorMeta meta = TensorMeta::Create(DType::kBF16, extents).value();
+    const uint32_t kinds = num_dims + (rng() % 4 == 0 ? 1 : 2);
+    const auto random_layout = [&] {
+      Placements placements;
+      for (int axis = 0; axis < num_axes; ++axis) {
+        const int kind = static_cast<int>(rng() % kinds);
+        placements.push_back(kind < num_dims    ? Placement::Shard(kind)
+                             : kind == num_dims ? Placement::Replicate()
+                                                : Placement::Partial());
+      }
+      return Layout::Create(meta, mesh, placements).value();
+    };
+    const Layout source = random_layout();
+    pairs.push_back({source, random_layout()});
+  }
+  return pairs;
+}
+
+// Microseconds of the median pair, the slowest of 95 %, and the slowest. A pair
+// counts with its fastest turn.
+void RandomColdPlans(benchmark::State& state) {
+  using Clock = std::chrono::steady_clock;
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  const Topology topology = Topology::Preset("h100-ib").value();
+  const std::vector<Redistribution> pairs = RandomPairs(
+      static_cast<int>(state.range(0)), static_cast<int>(state.range(1)),
+      IsSmoke() ? 2 : static_cast<int>(state.range(2)));
+  std::vector<double> fastest(pairs.size(),
+                              std::numeric_limits<double>::infinity());
+  for (auto _ : state) {
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const Clock::time_point begin = Clock::now();
+      benchmark::DoNotOptimize(
+          MakePlan(pairs[i].source, pairs[i].target, topology));
+      fastest[i] =
+          std::min(fastest[i], Microseconds(Clock::now() - begin).count());
+    }
+  }
+  std::sort(fastest.begin(), fastest.end());
+  state.counters["p50_us"] = fastest[fastest.size() / 2];
+  state.counters["p95_us"] = fastest[fastest.size() * 95 / 100];
+  state.counters["max_us"] = fastest.back();
+}
+BENCHMARK(RandomColdPlans)
+    ->ArgNames({"axes", "dims", "pairs"})
+    ->Args({2, 2, 1000})
+    ->Args({3, 3, 1000})
+    ->Args({4, 4, 100})
+    ->Args({5, 4, 20})
+    ->Iterations(9)
+    ->Unit(benchmark::kMillisecond);
 
 void AxesDimsAndEvenness(benchmark::internal::Benchmark* b) {
   b->ArgNames({"axes", "dims", "uneven"});

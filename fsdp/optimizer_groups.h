@@ -89,7 +89,7 @@ class GroupedOptimizer {
     return groups_[group].learning_rate;
   }
   // For the steps to come: of all groups, or of one. A schedule is the
-  // trainer's.
+  // trainer's. REQUIRES: 0 <= group < num_groups().
   void set_learning_rate(double learning_rate) {
     for (Hyperparameters& group : groups_) group.learning_rate = learning_rate;
   }

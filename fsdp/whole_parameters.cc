@@ -57,6 +57,20 @@ absl::StatusOr<PreparedManyPlan> PlanAndPrepare(
                  stream);
 }
 
+// What options want kept for a parameter with main weights of this layout.
+absl::StatusOr<int64_t> StateElements(const WholeParameterOptions& options,
+                                      const Unit& unit, ParameterId p,
+                                      const Layout& weight) {
+  if (options.state_elements == nullptr) return 0;
+  const int64_t elements = options.state_elements(weight.shape());
+  const bool can_be =
+      elements >= 0 && CheckedMul(elements, SizeOf(weight.dtype())).has_value();
+  if (can_be) return elements;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "whole parameters: unit '", unit.name(), "' parameter '",
+      unit.parameter_name(p), "': found ", elements, " values of state"));
+}
+
 }  // namespace
 
 Layout WholeParameters::Chosen::WholeGradient() const {
@@ -77,20 +91,26 @@ WholeParameters::State::~State() {
 
 absl::StatusOr<WholeParameters> WholeParameters::Create(
     Context& context, WholeParameterOptions options) {
-  WholeParameters result(context, std::move(options));
+  WholeParameters result(context, std::move(options.topology));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<OptimizerShard> shards,
                            context.optimizer_shards());
   std::vector<Chosen> chosen;
   std::vector<Layout> cut;
   for (const OptimizerShard& shard : shards) {
     for (const ShardPiece& piece : shard.pieces) {
-      if (!result.options_.chooses(shard.unit, piece.parameter)) continue;
+      const bool is_chosen = options.chooses == nullptr ||
+                             options.chooses(shard.unit, piece.parameter);
+      if (!is_chosen) continue;
       TESSERA_ASSIGN_OR_RETURN(const ShardedTensor weight,
                                shard.unit.main_weight(piece.parameter));
+      TESSERA_ASSIGN_OR_RETURN(
+          const int64_t state_elements,
+          StateElements(options, shard.unit, piece.parameter, weight.layout()));
       chosen.push_back({.unit = &shard.unit,
                         .parameter = piece.parameter,
                         .whole = {},
-                        .gradient = shard.gradient.dtype()});
+                        .gradient = shard.gradient.dtype(),
+                        .state_elements = state_elements});
       cut.push_back(weight.layout());
     }
   }
@@ -116,17 +136,10 @@ int64_t WholeParameters::whole_bytes() const {
   return bytes;
 }
 
-int64_t WholeParameters::StateElements(const Chosen& chosen) const {
-  return options_.state_elements == nullptr
-             ? 0
-             : options_.state_elements(chosen.whole.shape());
-}
-
 int64_t WholeParameters::state_bytes() const {
   int64_t bytes = 0;
   for (const auto& [key, chosen] : chosen_) {
-    if (!chosen.is_owned) continue;
-    bytes += StateElements(chosen) * SizeOf(chosen.whole.dtype());
+    if (chosen.is_owned) bytes += chosen.state_bytes();
   }
   return bytes;
 }
@@ -159,12 +172,10 @@ absl::StatusOr<WholeParameters::Moves> WholeParameters::PlanMoves(
     to_owners.push_back({gradient.layout(), one->WholeGradient()});
   }
   CommSet& comms = context_->comms();
-  TESSERA_ASSIGN_OR_RETURN(
-      PreparedManyPlan there,
-      PlanAndPrepare(to_owners, options_.topology, comms, stream));
-  TESSERA_ASSIGN_OR_RETURN(
-      PreparedManyPlan back,
-      PlanAndPrepare(to_shards, options_.topology, comms, stream));
+  TESSERA_ASSIGN_OR_RETURN(PreparedManyPlan there,
+                           PlanAndPrepare(to_owners, topology_, comms, stream));
+  TESSERA_ASSIGN_OR_RETURN(PreparedManyPlan back,
+                           PlanAndPrepare(to_shards, topology_, comms, stream));
   return Moves{.moved = std::move(moved),
                .to_owners = std::move(there),
                .to_shards = std::move(back)};
@@ -267,18 +278,17 @@ absl::StatusOr<WholeParameters::State*> WholeParameters::FindOrMakeState(
   const auto [entry, is_new] =
       states_.try_emplace({chosen.unit, chosen.parameter});
   State& state = entry->second;
-  const int64_t elements = StateElements(chosen);
-  if (!is_new || elements == 0) return &state;
-  const DType dtype = chosen.whole.dtype();
+  if (!is_new || chosen.state_elements == 0) return &state;
   absl::StatusOr<Buffer> memory = stream.device().Allocate(
-      elements * SizeOf(dtype), kOptimizerStateTag, &stream);
+      chosen.state_bytes(), kOptimizerStateTag, &stream);
   if (!memory.ok()) {
     states_.erase(entry);
     return memory.status();
   }
   state.memory = *std::move(memory);
   state.stream = &stream;
-  state.values = TensorView::Flat(state.memory.data(), dtype, elements);
+  state.values = TensorView::Flat(state.memory.data(), chosen.whole.dtype(),
+                                  chosen.state_elements);
   TESSERA_RETURN_IF_ERROR(
       stream.device().kernels().Fill(stream, state.values, 0.0));
   return &state;

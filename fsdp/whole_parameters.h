@@ -41,10 +41,10 @@ struct WholeParameter {
 
 struct WholeParameterOptions {
   // Which parameters: the same on all ranks. Asked once for each that is not
-  // frozen.
-  std::function<bool(const Unit&, ParameterId)> chooses;
+  // frozen. Null: all of them.
+  std::function<bool(const Unit&, ParameterId)> chooses = nullptr;
   // How many values are kept from update to update for a parameter of this
-  // shape. Null: none.
+  // shape. Asked once for each that is chosen. Null: none.
   std::function<int64_t(const Shape&)> state_elements = nullptr;
   // What redistributions are planned for.
   Topology topology = Topology::LocalCpu();
@@ -89,7 +89,8 @@ struct WholeParameterOptions {
 class WholeParameters {
  public:
   // ERRORS: FailedPrecondition before Context::Prepare; those of
-  // WholeTensorLayouts.
+  // WholeTensorLayouts; InvalidArgument for a number of values of state that
+  // cannot be.
   static absl::StatusOr<WholeParameters> Create(Context& context,
                                                 WholeParameterOptions options);
 
@@ -117,12 +118,16 @@ class WholeParameters {
     ParameterId parameter;
     Layout whole;  // of the weight
     DType gradient;
+    int64_t state_elements;
     bool is_moved = false;  // or whole where it lies, and updated in place
     bool is_owned = false;
 
     Layout WholeGradient() const;
     // Of weight and gradient on this rank.
     int64_t whole_bytes() const;
+    int64_t state_bytes() const {
+      return state_elements * SizeOf(whole.dtype());
+    }
   };
   // What is kept of an owned parameter.
   struct State {
@@ -147,8 +152,8 @@ class WholeParameters {
   using UpdateOne =
       absl::FunctionRef<absl::Status(const WholeParameter&, Stream&)>;
 
-  WholeParameters(Context& context, WholeParameterOptions options)
-      : context_(&context), options_(std::move(options)) {}
+  WholeParameters(Context& context, Topology topology)
+      : context_(&context), topology_(std::move(topology)) {}
 
   // Those of `shards`, in their order.
   ChosenList ChosenIn(absl::Span<const OptimizerShard> shards) const;
@@ -164,11 +169,10 @@ class WholeParameters {
   absl::Status UpdateOwned(const Chosen& chosen, const TensorView& weight,
                            const TensorView& gradient, Stream& stream,
                            UpdateOne update);
-  int64_t StateElements(const Chosen& chosen) const;
   absl::StatusOr<State*> FindOrMakeState(const Chosen& chosen, Stream& stream);
 
   Context* context_;
-  WholeParameterOptions options_;
+  Topology topology_;
   std::map<Key, Chosen> chosen_;
   std::map<Key, State> states_;
   std::map<ChosenList, Moves> moves_;  // by what is moved

@@ -37,6 +37,7 @@ using ::tessera::testing::StreamsName;
 using ::tessera::testing::ToyOptimizer;
 using ::tessera::testing::ToyRun;
 using ::tessera::testing::TrainAndCompare;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Against an oracle that has everything in one place, bit for bit.
@@ -115,6 +116,7 @@ class TwoUnits {
   static constexpr char kMesh[] = "dp_outer=2,dp_inner=2,tp=2";
   static constexpr int kMatrix = 0;
   static constexpr int kNorm = 1;
+  static constexpr int kFrozen = 2;
 
   TwoUnits(LocalRank& rank, absl::string_view strategy) : rank_(rank) {
     FsdpOptions options;
@@ -306,6 +308,39 @@ TEST(WholeParametersTest, StateIsTheOwnersFromTheFirstUpdateOn) {
     EXPECT_EQ(CurrentBytes(rank.device, kOptimizerStateTag), 0);
     return absl::OkStatus();
   }));
+}
+
+TEST(WholeParametersTest, ChoosesAllUnlessTold) {
+  EXPECT_OK(RunEight([](LocalRank& rank) -> absl::Status {
+    TwoUnits two(rank, "ddp");
+    TESSERA_RETURN_IF_ERROR(two.context().Prepare());
+    TESSERA_ASSIGN_OR_RETURN(const WholeParameters whole,
+                             WholeParameters::Create(two.context(), {}));
+    for (int u : {0, 1}) {
+      EXPECT_TRUE(whole.Owns(two.unit(u), TwoUnits::kMatrix));
+      EXPECT_TRUE(whole.Owns(two.unit(u), TwoUnits::kNorm));
+      EXPECT_FALSE(whole.Owns(two.unit(u), TwoUnits::kFrozen));
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST(WholeParametersTest, RejectsStateThatCannotBe) {
+  for (int64_t elements : {int64_t{-1}, INT64_MAX / 4 + 1}) {
+    EXPECT_THAT(RunEight([&](LocalRank& rank) -> absl::Status {
+                  TwoUnits two(rank, "fsdp");
+                  TESSERA_RETURN_IF_ERROR(two.context().Prepare());
+                  const auto state_elements = [&](const Shape&) {
+                    return elements;
+                  };
+                  return WholeParameters::Create(
+                             two.context(), {.state_elements = state_elements})
+                      .status();
+                }),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("unit 'a' parameter 'matrix'"),
+                               HasSubstr(absl::StrCat(elements)))));
+  }
 }
 
 // Launches of rank 0 in a step in which these units have gradients.

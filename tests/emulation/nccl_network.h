@@ -15,34 +15,11 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "tests/emulation/nccl_call.h"
 
 namespace tessera::emulation {
 
 class Machine;
-
-enum class NcclFunction {
-  kAllReduce,
-  kReduceScatter,
-  kReduce,
-  kAllGather,
-  kBroadcast,
-  kSend,
-  kRecv
-};
-
-// A call of one rank. `count` is NCCL's: of each rank's piece where there are
-// pieces.
-struct NcclCall {
-  NcclFunction function;
-  const void* send;
-  void* recv;
-  size_t count;
-  ncclDataType_t type;
-  ncclRedOp_t op;
-  int peer;  // or root
-  ncclComm_t comm;
-  cudaStream_t stream;
-};
 
 struct NcclLaunch;
 
@@ -196,13 +173,16 @@ class NcclNetwork {
                               ncclWindow_t* window, int flags);
 
  private:
+  // How often the state of an ncclComm_t is looked at until NCCL is done.
+  static constexpr int kLooks = 2;
+
   // True for one that may be used; else a report.
   bool IsUsable(ncclComm_t comm, absl::string_view use);
   // A launch is where its stream, and the GPU, can run nothing but it.
   bool HasArrived(const NcclLaunch& launch) const;
   bool IsReady(const NcclLaunch& launch) const;
   void Run(NcclLaunch& launch);
-  void RunMatch(NcclMatch& match);
+  void RunMatch(const NcclMatch& match);
 
   void Report(ncclComm_t comm, absl::string_view problem);
   void CheckMemory(const NcclCall& call);

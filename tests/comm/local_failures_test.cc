@@ -1,3 +1,5 @@
+#include "tests/comm/local_failures.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -17,8 +19,6 @@
 #include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
-#include "tests/cpu_streams.h"
-#include "tests/status_matchers.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {
@@ -26,6 +26,8 @@ namespace {
 
 using ::tessera::testing::IsOk;
 using ::tessera::testing::IsOkAndHolds;
+using ::tessera::testing::kLong;
+using ::tessera::testing::LocalFailures;
 using ::tessera::testing::StatusIs;
 using ::tessera::testing::TemporaryFolder;
 using ::testing::AllOf;
@@ -33,42 +35,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 using std::chrono::milliseconds;
-
-// How long tests wait for what must not take a timeout to happen.
-constexpr milliseconds kLong = std::chrono::seconds(100);
-
-class LocalFailures : public ::testing::TestWithParam<CpuStreams> {
- protected:
-  LocalRunOptions options(milliseconds timeout = kLong) const {
-    LocalRunOptions options;
-    options.device.streams = GetParam();
-    options.world.timeout = timeout;
-    return options;
-  }
-
-  // What each rank gets from the call that `issue` makes, once its stream has
-  // come past.
-  using Issue = std::function<absl::Status(LocalRank&)>;
-  std::vector<absl::Status> Results(int ranks, const Issue& issue,
-                                    milliseconds timeout = kLong) const {
-    std::vector<absl::Status> results(ranks);
-    EXPECT_OK(RunLocalRanks(
-        ranks,
-        [&](LocalRank& rank) {
-          const std::unique_ptr<Stream> stream =
-              rank.device.NewStream("tested").value();
-          const std::unique_ptr<Communicator> group =
-              rank.comms.world().Split(0, rank.rank, "dp", *stream).value();
-          CommSet comms(*group);
-          LocalRank tested = {rank.rank, ranks, rank.device, *stream, comms};
-          results[rank.rank] = issue(tested);
-          results[rank.rank].Update(stream->Synchronize());
-          return absl::OkStatus();
-        },
-        options(timeout)));
-    return results;
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Streams, LocalFailures, testing::BothStreams(),
                          testing::StreamsName);
@@ -301,171 +267,6 @@ TEST_P(LocalFailures, TimeoutIsSetForOneCommunicatorOfOneRank) {
                                    HasSubstr("rank 2 did not come to barrier, "
                                              "operation 0 of 'dp', within 50 "
                                              "ms")));
-}
-
-TEST_P(LocalFailures, GroupsInCrossedOrderAreFoundAndNamed) {
-  const std::vector<absl::Status> results =
-      Results(2, [](LocalRank& rank) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(
-            const std::unique_ptr<Communicator> other,
-            rank.comms.world().Subgroup({0, 1}, "tp", rank.stream));
-        Communicator* first = other.get();
-        Communicator* second = &rank.comms.world();
-        EXPECT_OK(first->Barrier());
-        if (rank.rank == 1) std::swap(first, second);
-        absl::Status status = first->Barrier();
-        status.Update(second->Barrier());
-        status.Update(rank.stream.Synchronize());
-        return status;
-      });
-  EXPECT_THAT(
-      results,
-      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                    "comm: ranks wait for each other: rank 0 waits in barrier, "
-                    "operation 1 of 'tp', for rank 1; rank 1 waits in barrier, "
-                    "operation 0 of 'dp', for rank 0")));
-}
-
-// Ranks 1, 2 and 3 wait for the next one, rank 0 for one of them.
-TEST_P(LocalFailures, CircleOfThreeGroupsIsFoundAmongMoreRanks) {
-  const std::vector<absl::Status> results =
-      Results(4, [](LocalRank& rank) -> absl::Status {
-        Communicator& dp = rank.comms.world();
-        std::vector<std::unique_ptr<Communicator>> pairs;
-        const int all_pairs[][2] = {{1, 2}, {2, 3}, {1, 3}, {0, 1}};
-        for (const auto& [a, b] : all_pairs) {
-          if (rank.rank != a && rank.rank != b) continue;
-          TESSERA_ASSIGN_OR_RETURN(
-              pairs.emplace_back(),
-              dp.Subgroup({a, b}, absl::StrCat(a, b), rank.stream));
-        }
-        // In this order, rank 1 waits in 12 for rank 2, in 23 for 3, in 13.
-        if (rank.rank == 2) std::swap(pairs[0], pairs[1]);
-        if (rank.rank == 3) std::swap(pairs[0], pairs[1]);
-        absl::Status status;
-        for (const auto& pair : pairs) status.Update(pair->Barrier());
-        status.Update(rank.stream.Synchronize());
-        return status;
-      });
-  for (int rank : {1, 2, 3}) {
-    EXPECT_THAT(
-        results[rank],
-        StatusIs(absl::StatusCode::kFailedPrecondition,
-                 "comm: ranks wait for each other: "
-                 "rank 1 waits in barrier, operation 0 of '12', for rank 2; "
-                 "rank 2 waits in barrier, operation 0 of '23', for rank 3; "
-                 "rank 3 waits in barrier, operation 0 of '13', for rank 1"));
-  }
-  EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kAborted,
-                                   HasSubstr("ranks wait for each other")));
-}
-
-TEST_P(LocalFailures, HostGathersInCrossedOrderAreFoundAndNamed) {
-  const std::vector<absl::Status> results =
-      Results(2, [](LocalRank& rank) -> absl::Status {
-        Communicator& dp = rank.comms.world();
-        TESSERA_ASSIGN_OR_RETURN(const auto tp,
-                                 dp.Subgroup({0, 1}, "tp", rank.stream));
-        return (rank.rank == 0 ? *tp : dp).HostAllGather("x").status();
-      });
-  EXPECT_THAT(
-      results,
-      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                    "comm: ranks wait for each other: rank 0 waits in "
-                    "host_all_gather, operation 0 of 'tp', for rank 1; rank 1 "
-                    "waits in host_all_gather, operation 0 of 'dp', for rank "
-                    "0")));
-}
-
-// Each rank has a communicator on either of two streams, of which one waits for
-// the other: for that of 'dp' on rank 0, for that of 'tp' on rank 1.
-TEST(LocalWorkerFailures, CircleOverEventsBetweenStreamsIsFound) {
-  std::vector<absl::Status> results(2);
-  LocalRunOptions options;
-  options.device.streams = CpuStreams::kWorker;
-  options.world.timeout = kLong;
-  EXPECT_OK(RunLocalRanks(
-      2,
-      [&](LocalRank& rank) -> absl::Status {
-        std::unique_ptr<Stream> streams[2];
-        std::unique_ptr<Communicator> comms[2];
-        for (int i = 0; i < 2; ++i) {
-          const std::string name = i == 0 ? "dp" : "tp";
-          TESSERA_ASSIGN_OR_RETURN(streams[i], rank.device.NewStream(name));
-          TESSERA_ASSIGN_OR_RETURN(
-              comms[i], rank.comms.world().Subgroup({0, 1}, name, *streams[i]));
-        }
-        const int first = rank.rank;
-        EXPECT_OK(comms[first]->Barrier());
-        EXPECT_OK(streams[1 - first]->Wait(streams[first]->Record()));
-        EXPECT_OK(comms[1 - first]->Barrier());
-        absl::Status& result = results[rank.rank];
-        result = streams[first]->Synchronize();
-        (void)streams[1 - first]->Synchronize();
-        return absl::OkStatus();
-      },
-      options));
-  EXPECT_THAT(
-      results,
-      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                    "comm: ranks wait for each other: rank 0 waits in barrier, "
-                    "operation 0 of 'dp', for rank 1; rank 1 waits in barrier, "
-                    "operation 0 of 'tp', for rank 0")));
-}
-
-// One thread of rank 0 waits for the stream on which rank 1 has not come yet,
-// and rank 1 waits, for longer than it takes to look for circles, for what
-// another thread of rank 0 is about to do.
-TEST(LocalWorkerFailures, HostsThatSynchronizeAreNoPartOfACircle) {
-  LocalRunOptions options;
-  options.device.streams = CpuStreams::kWorker;
-  options.world.timeout = kLong;
-  EXPECT_OK(RunLocalRanks(
-      2,
-      [&](LocalRank& rank) -> absl::Status {
-        Communicator& world = rank.comms.world();
-        TESSERA_ASSIGN_OR_RETURN(const auto stream,
-                                 rank.device.NewStream("dp"));
-        TESSERA_ASSIGN_OR_RETURN(const auto dp,
-                                 world.Subgroup({0, 1}, "dp", *stream));
-        if (rank.rank == 1) {
-          TESSERA_RETURN_IF_ERROR(world.HostAllGather("ready").status());
-          TESSERA_RETURN_IF_ERROR(dp->Barrier());
-          return stream->Synchronize();
-        }
-        TESSERA_RETURN_IF_ERROR(dp->Barrier());
-        std::future<absl::Status> other =
-            std::async(std::launch::async, [&world] {
-              std::this_thread::sleep_for(milliseconds(350));
-              return world.HostAllGather("ready").status();
-            });
-        absl::Status status = stream->Synchronize();
-        status.Update(other.get());
-        return status;
-      },
-      options));
-}
-
-// All wait for the last rank, in several groups, for longer than it takes them
-// to look for circles.
-TEST_P(LocalFailures, LongWaitsThatEndAreNoCircles) {
-  const std::vector<absl::Status> results =
-      Results(4, [](LocalRank& rank) -> absl::Status {
-        Communicator& dp = rank.comms.world();
-        std::unique_ptr<Communicator> pair;
-        if (rank.rank >= 2) {
-          TESSERA_ASSIGN_OR_RETURN(pair,
-                                   dp.Subgroup({2, 3}, "tp", rank.stream));
-        }
-        for (int round = 0; round < 3; ++round) {
-          if (rank.rank == 3) std::this_thread::sleep_for(milliseconds(250));
-          if (pair != nullptr) TESSERA_RETURN_IF_ERROR(pair->Barrier());
-          if (rank.rank == 2) std::this_thread::sleep_for(milliseconds(250));
-          TESSERA_RETURN_IF_ERROR(dp.Barrier());
-        }
-        return absl::OkStatus();
-      });
-  EXPECT_THAT(results, Each(IsOk()));
 }
 
 TEST_P(LocalFailures, AbortEndsPendingAndLaterOperations) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/fsdp/agreement.h"
@@ -127,6 +128,10 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(FsdpOptions options,
   for (const LentCommunicator& lent : runtime->options.communicators) {
     TESSERA_ASSIGN_OR_RETURN(const int axis,
                              runtime->options.mesh.FindAxis(lent.axis));
+    if (lent.communicator == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "fsdp: the communicator lent for axis '", lent.axis, "' is null"));
+    }
     TESSERA_RETURN_IF_ERROR(
         runtime->comms.Lend(runtime->options.mesh, {axis}, *lent.communicator));
   }
@@ -200,11 +205,12 @@ std::string Context::RegistrationText() const {
                                                                : "separate",
       "\n");
   for (const auto& unit : units()) {
-    absl::StrAppend(
-        &text, "unit '", unit->name(), "' in '",
-        unit->parent_ == nullptr ? "" : unit->parent_->name(), "' axes ",
-        unit->axes_.ToString(), " ", unit->placements().ToString(), " divisor ",
-        unit->grad_divisor_, " release ", ReleaseName(unit->release_));
+    absl::StrAppend(&text, "unit '", unit->name(), "' in '",
+                    unit->parent_ == nullptr ? "" : unit->parent_->name(),
+                    "' axes ", unit->axes_.ToString(), " ",
+                    unit->placements().ToString(), " divisor ",
+                    absl::StrFormat("%.17g", unit->grad_divisor_), " release ",
+                    ReleaseName(unit->release_));
     AppendPrefetch(" forward prefetch ", unit->forward_prefetch_, text);
     AppendPrefetch(" backward prefetch ", unit->backward_prefetch_, text);
     for (const auto& group : unit->groups_) {

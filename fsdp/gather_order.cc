@@ -19,6 +19,7 @@ int GatherOrder::Next(int unit) const {
 
 void GatherOrder::EndPass() {
   if (last_ < 0) return;
+  entries_[last_].next = -1;
   ++pass_;
   last_ = -1;
 }

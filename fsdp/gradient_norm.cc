@@ -51,6 +51,7 @@ std::string ToText(const Finding& finding) {
   return absl::StrCat(finding.parameter, " ", finding.elements);
 }
 
+// What a rank tells that could not count has no numbers.
 absl::StatusOr<Finding> ParseFinding(const std::string& text) {
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(text, absl::MaxSplits(' ', 1));
@@ -59,8 +60,8 @@ absl::StatusOr<Finding> ParseFinding(const std::string& text) {
       absl::SimpleAtoi(parts.second, &finding.elements)) {
     return finding;
   }
-  return absl::InternalError(absl::StrCat("fsdp: gradient_norm: a rank sent '",
-                                          text, "', want two numbers"));
+  return absl::AbortedError(
+      absl::StrCat("fsdp: gradient_norm: another rank failed: ", text));
 }
 
 Finding FirstOf(absl::Span<const double> counts) {
@@ -142,11 +143,14 @@ absl::StatusOr<double> GradientNorm::Value() const {
 absl::Status GradientNorm::CheckFinite() {
   TESSERA_ASSIGN_OR_RETURN(const double norm, Value());
   if (std::isfinite(norm)) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<double> counts, CountNonFinite());
   TESSERA_ASSIGN_OR_RETURN(Communicator * everyone,
                            context_->mesh_communicator());
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                           everyone->HostAllGather(ToText(FirstOf(counts))));
+  const absl::StatusOr<std::vector<double>> counts = CountNonFinite();
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts,
+      everyone->HostAllGather(counts.ok() ? ToText(FirstOf(*counts))
+                                          : counts.status().ToString()));
+  TESSERA_RETURN_IF_ERROR(counts.status());
   Finding first;
   int first_rank = 0;
   for (size_t i = 0; i < texts.size(); ++i) {

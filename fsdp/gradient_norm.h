@@ -61,7 +61,9 @@ class GradientNorm {
   // where it is not are gradients looked at again. COLLECTIVE over the mesh.
   // ERRORS: FailedPrecondition, the same on every rank, naming the first
   // parameter, in registration order, with elements that are infinite or NaN,
-  // and the first rank that has them; those of Value and Compute.
+  // and the first rank that has them; those of Value and Compute;
+  // ResourceExhausted on a rank that cannot count, Aborted with its words on
+  // the others.
   absl::Status CheckFinite();
 
  private:

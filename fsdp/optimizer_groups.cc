@@ -41,6 +41,8 @@ std::vector<Interval> KeptRuns(const OptimizerShard& shard,
 
 absl::Status ParameterChoices::Resolve(const Context& context, int num_groups) {
   if (resolved_) return absl::OkStatus();
+  // Once all units are there.
+  TESSERA_RETURN_IF_ERROR(context.optimizer_shards().status());
   for (const auto& unit : context.units()) {
     std::vector<int>& groups = groups_[unit.get()];
     groups.clear();

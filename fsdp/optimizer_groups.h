@@ -185,10 +185,10 @@ class GroupedOptimizer {
     return internal::RunsOf(shard.pieces, [&](ParameterId p) {
       const int group = choices_.GroupOf(shard.unit, p);
       if (group == kNoGroup) return kNoGroup;
-      // The first that is equal.
-      return static_cast<int>(
-          std::find(groups_.begin(), groups_.end(), groups_[group]) -
-          groups_.begin());
+      // The first that is equal. NaNs equal nothing, themselves included.
+      const auto own = groups_.begin() + group;
+      return static_cast<int>(std::find(groups_.begin(), own, *own) -
+                              groups_.begin());
     });
   }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "tessera/base/status_macros.h"
 #include "tessera/device/device.h"
 #include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/planner.h"
+#include "tessera/redistribute/workspace.h"
 
 namespace tessera::internal {
 namespace {
@@ -120,8 +122,13 @@ absl::Status ParameterGroup::ScatterMainWeight(int i,
       DeviceMesh::CreateAffine({}, target.mesh().offset()));
   TESSERA_ASSIGN_OR_RETURN(const Layout source,
                            Layout::Create(target.meta(), first, {}));
-  TESSERA_ASSIGN_OR_RETURN(const Plan plan,
+  TESSERA_ASSIGN_OR_RETURN(Plan plan,
                            MakePlan(source, target, Topology::LocalCpu()));
+  // Before there is anything that one rank may fail in alone: its others wait
+  // in groups that are there, and can be told.
+  TESSERA_ASSIGN_OR_RETURN(
+      PreparedPlan prepared,
+      Prepare(std::make_shared<const Plan>(std::move(plan)), comms, stream));
   TESSERA_ASSIGN_OR_RETURN(
       ShardedTensor whole,
       ShardedTensor::Allocate(source, main_weight_->rank(), stream.device(),
@@ -130,8 +137,10 @@ absl::Status ParameterGroup::ScatterMainWeight(int i,
     TESSERA_RETURN_IF_ERROR(stream.device().kernels().CopyFromHost(
         stream, whole.local(), host_values.data()));
   }
-  const absl::Status status =
-      Execute(plan, whole.local(), weight.local(), comms, stream);
+  const absl::Status status = internal::WithWorkspace(
+      prepared.workspace_bytes(), stream, [&](Workspace workspace) {
+        return prepared.Execute(whole.local(), weight.local(), workspace);
+      });
   whole.ResetAfter(stream);
   return status;
 }

@@ -1,6 +1,7 @@
 #include "tessera/fsdp/unit.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -80,6 +81,14 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
   const double scale = defaults.reduction == GradientReduction::kMean
                            ? 1.0 / (axes_.num_ranks() * grad_divisor_)
                            : 1.0 / grad_divisor_;
+  if (scale < std::numeric_limits<float>::min() ||
+      scale > std::numeric_limits<float>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("grad_divisor is ", grad_divisor_,
+                     ", and gradients would be "
+                     "scaled by ",
+                     scale, ", want what is normal in f32"));
+  }
 
   // Groups in the order in which their first parameter comes.
   std::vector<ParameterGroup::Spec> specs;
@@ -258,7 +267,11 @@ absl::Status Unit::DoAfterBackward(bool is_last) {
   if (!in_backward_) return OutOfOrder("no backward is open");
   if (in_recompute_) return OutOfOrder("its recomputation is still open");
   TESSERA_RETURN_IF_ERROR(CheckChildrenClosed());
-  TESSERA_RETURN_IF_ERROR(CheckNoneMissing());
+  if (const absl::Status missing = CheckNoneMissing(); !missing.ok()) {
+    // Other ranks may have theirs, and would wait.
+    runtime_.comms.Abort(missing);
+    return missing;
+  }
   TESSERA_RETURN_IF_ERROR(ReduceGradients());
   runtime_.compute.EndRange();
   in_backward_ = false;
@@ -599,8 +612,14 @@ absl::Status Unit::ScatterWeight(ParameterId p, const TensorView& host_values) {
     TESSERA_RETURN_IF_ERROR(
         CheckHostValues(p, host_values, parameter.layout.shape()));
   }
-  TESSERA_RETURN_IF_ERROR(parameter.group->ScatterMainWeight(
-      parameter.index, host_values, runtime_.comms, runtime_.compute));
+  const absl::Status status = parameter.group->ScatterMainWeight(
+      parameter.index, host_values, runtime_.comms, runtime_.compute);
+  if (!status.ok()) {
+    // What is enqueued may still read the values.
+    runtime_.compute.Synchronize().IgnoreError();
+    runtime_.Fail(status);
+    return status;
+  }
   return FinishLoad(p);
 }
 

@@ -140,7 +140,9 @@ class Unit {
   // that holds the whole parameter over all axes (parameter_layout(p)'s shape);
   // elsewhere `host_values` is not looked at. Every rank gets its piece only.
   // COLLECTIVE over the mesh. COST: that much memory on the first rank's
-  // device, and a plan's workspace. ERRORS: also those of MakePlan and Execute.
+  // device, and a plan's workspace. ERRORS: also those of MakePlan and Execute,
+  // and ResourceExhausted; these stay in the context. The others wait for a
+  // first rank that refuses its values, until the timeout.
   absl::Status ScatterWeight(ParameterId p, const TensorView& host_values);
 
   // Piece by piece: `write` fills in what this rank holds, if that is anything.

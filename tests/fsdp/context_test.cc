@@ -159,6 +159,18 @@ TEST(ContextTest, UnitsNameWhatIsWrongWithThem) {
                             return builder.Build().status();
                           }),
               StatusIs(kInvalid, HasSubstr("grad_divisor is 0")));
+  // What gradients are scaled by is an f32.
+  for (double divisor : {1e-40, 1e46, 1.7e308}) {
+    EXPECT_THAT(BuildStatus(options,
+                            [&](Context& context) {
+                              UnitBuilder builder = context.NewUnit(
+                                  "block", {.grad_divisor = divisor});
+                              builder.Add("w", meta);
+                              return builder.Build().status();
+                            }),
+                StatusIs(kInvalid,
+                         HasSubstr(absl::StrCat("grad_divisor is ", divisor))));
+  }
 }
 
 TEST(ContextTest, UnitsNameAxesThatDoNotFit) {
@@ -300,6 +312,8 @@ TEST(ContextTest, RanksWithOtherOptionsAllFail) {
        }},
       {"divisor 3",
        [](FsdpOptions&, UnitOptions& unit) { unit.grad_divisor = 3.0; }},
+      {"divisor 1048577",
+       [](FsdpOptions&, UnitOptions& unit) { unit.grad_divisor = 1048577; }},
       {"release after backward",
        [](FsdpOptions&, UnitOptions& unit) {
          unit.release = ReleaseWeights::kAfterBackward;
@@ -415,6 +429,10 @@ TEST(ContextTest, UsesLentCommunicators) {
     EXPECT_THAT(
         Context::Create(options, rank.comms.world(), rank.stream).status(),
         StatusIs(kInvalid, HasSubstr("tp")));
+    options.communicators = {{"dp_inner", nullptr}};
+    EXPECT_THAT(
+        Context::Create(options, rank.comms.world(), rank.stream).status(),
+        StatusIs(kInvalid, HasSubstr("for axis 'dp_inner' is null")));
     return absl::OkStatus();
   }));
 }

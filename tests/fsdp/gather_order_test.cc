@@ -1,5 +1,10 @@
 #include "tessera/fsdp/gather_order.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -41,6 +46,27 @@ TEST(GatherOrderTest, FollowsAnotherOrder) {
   order.EndPass();
   EXPECT_EQ(Begin(order, 0), 2);
   EXPECT_EQ(Begin(order, 2), 1);
+  EXPECT_EQ(order.Next(1), -1);  // 1 came last
+}
+
+// Passes over some units, in any order.
+TEST(GatherOrderTest, WhatIsForetoldHasAnEnd) {
+  constexpr int kUnits = 6;
+  std::mt19937 rng(1);
+  GatherOrder order;
+  std::vector<int> units(kUnits);
+  std::iota(units.begin(), units.end(), 0);
+  for (int pass = 0; pass < 2000; ++pass) {
+    std::shuffle(units.begin(), units.end(), rng);
+    const int count = pass == 0 ? kUnits : static_cast<int>(rng() % kUnits);
+    for (int i = 0; i < count; ++i) {
+      int steps = 0;
+      int unit = Begin(order, units[i]);
+      for (; unit >= 0 && steps <= kUnits; ++steps) unit = order.Next(unit);
+      ASSERT_LT(steps, kUnits);
+    }
+    order.EndPass();
+  }
 }
 
 TEST(GatherOrderTest, EndingAPassThatHasNotBegunChangesNothing) {

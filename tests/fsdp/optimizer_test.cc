@@ -590,6 +590,44 @@ TEST(OptimizerGroupsTest, RejectsHyperparametersOutOfRange) {
   });
 }
 
+// As a schedule may give it that divides by 0.
+TEST(OptimizerGroupsTest, LearningRatesThatAreNoNumberGiveWeightsThatAreNone) {
+  OnOneRank([](LocalRank& rank) {
+    OneRank one(rank);
+    one.Load(1.0f);
+    one.Differentiate(0.5f);
+    SgdOptimizer optimizer(one.context(), 0.1);
+    optimizer.set_learning_rate(std::numeric_limits<double>::quiet_NaN());
+    EXPECT_OK(optimizer.Step());
+    EXPECT_TRUE(std::isnan(one.Weight(0)));
+    EXPECT_TRUE(std::isnan(one.Weight(1)));
+  });
+}
+
+// An optimizer that is asked too early has learned nothing of units to come.
+TEST(OptimizerGroupsTest, KnowsUnitsThatAreBuiltLater) {
+  OnOneRank([](LocalRank& rank) {
+    FsdpOptions options;
+    options.mesh = *DeviceMesh::Parse("dp=1");
+    options.placements = *PlacementsFor("fsdp", 1);
+    const auto context =
+        *Context::Create(options, rank.comms.world(), rank.stream);
+    ASSERT_OK_AND_ASSIGN(auto optimizer, AdamWOptimizer::Create(
+                                             *context, AdamWHyperparameters()));
+    const auto is_early = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   "fsdp: the context is not prepared");
+    EXPECT_THAT(optimizer.MakeState(), is_early);
+    EXPECT_THAT(optimizer.Step(), is_early);
+    UnitBuilder builder = context->NewUnit("unit");
+    builder.Add("w", *TensorMeta::Create(DType::kF32, {5}));
+    ASSERT_OK(builder.Build().status());
+    EXPECT_THAT(optimizer.StateBytes().status(), is_early);
+    ASSERT_OK(context->Prepare());
+    EXPECT_OK(optimizer.MakeState());
+    EXPECT_GT(*optimizer.StateBytes(), 0);
+  });
+}
+
 TEST(OptimizerShardsTest, AreThereOncePrepared) {
   OnOneRank([](LocalRank& rank) {
     FsdpOptions options;

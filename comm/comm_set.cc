@@ -155,7 +155,10 @@ absl::StatusOr<Communicator*> CommSet::GetUnion(
 
 absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
                             absl::FunctionRef<std::string()> describe) {
-  if (agreed_.contains(fingerprint)) return absl::OkStatus();
+  const std::pair<std::vector<int>, uint64_t> key(
+      std::vector<int>(group.members().begin(), group.members().end()),
+      fingerprint);
+  if (agreed_.contains(key)) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<std::string> fingerprints,
       group.HostAllGather(absl::StrCat(absl::Hex(fingerprint))));
@@ -163,7 +166,7 @@ absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
       fingerprints,
       [&](const std::string& other) { return other == fingerprints.front(); });
   if (all_equal) {
-    agreed_.insert(fingerprint);
+    agreed_.insert(key);
     return absl::OkStatus();
   }
   // Only now, for in large groups the texts are long.
@@ -193,11 +196,21 @@ absl::Status CommSet::Lend(const DeviceMesh& mesh, absl::Span<const int> axes,
   Group slice = GroupOf(ranks);
   const std::string where = absl::StrCat("axes '", slice.name, "' of mesh ",
                                          mesh.ToString(), " on rank ", rank());
-  if (communicator.members() != absl::MakeConstSpan(slice.members)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("comm: the communicator lent for ", where,
-                     " has the ranks ", ListRanks(communicator.members()),
-                     ", want ", ListRanks(slice.members)));
+  // Of the backend's world, as those of the communicator: the mesh numbers the
+  // ranks of this set's.
+  std::vector<int> wanted;
+  for (int rank : slice.members) {
+    if (rank >= world_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("comm: lent for ", where, ": want ranks below ",
+                       world_.size(), ", found ", rank));
+    }
+    wanted.push_back(world_.members()[rank]);
+  }
+  if (communicator.members() != absl::MakeConstSpan(wanted)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "comm: the communicator lent for ", where, " has the ranks ",
+        ListRanks(communicator.members()), ", want ", ListRanks(wanted)));
   }
   if (Find(slice, &communicator.stream()) != nullptr) {
     return absl::AlreadyExistsError(

@@ -110,7 +110,8 @@ class CommSet {
       found_;
   // What all ranks of a mesh have asked for together.
   absl::flat_hash_set<std::pair<DeviceMesh, std::vector<int>>> together_;
-  absl::flat_hash_set<uint64_t> agreed_;  // fingerprints
+  // Members of groups and their fingerprints.
+  absl::flat_hash_set<std::pair<std::vector<int>, uint64_t>> agreed_;
 };
 
 }  // namespace tessera

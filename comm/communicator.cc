@@ -124,8 +124,12 @@ std::string CheckCall(const Collective& call, int rank, int size) {
     case CollectiveKind::kAllToAll:
       return CheckAllToAll(call, rank, size);
     case CollectiveKind::kBroadcast:
-      if (call.root >= 0 && call.root < size) return "";
-      return absl::StrCat("root ", call.root, " is not in a group of ", size);
+      if (call.root < 0 || call.root >= size) {
+        return absl::StrCat("root ", call.root, " is not in a group of ", size);
+      }
+      return IsSameMemory(call.send, call.recv)
+                 ? ""
+                 : "want send and recv the same memory";
     case CollectiveKind::kSendRecv:
       return CheckSendRecv(call, rank, size);
     case CollectiveKind::kBarrier:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "tessera/base/deadline.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/local/local_algorithms.h"
 
@@ -183,7 +184,7 @@ absl::Status LocalGroup::Await(Meeting& meeting, int64_t round, int rank) {
   if (YieldUntilAbove(round, meeting.round)) return absl::OkStatus();
   const CondVar::Clock::time_point begin = CondVar::Clock::now();
   const std::chrono::milliseconds timeout = TimeoutOf(rank);
-  const CondVar::Clock::time_point deadline = begin + timeout;
+  const CondVar::Clock::time_point deadline = DeadlineAfter(begin, timeout);
   for (auto look = begin + kLookEvery;; look += kLookEvery) {
     Place here;
     {
@@ -216,21 +217,34 @@ bool LocalGroup::AwaitUntil(Meeting& meeting, int64_t round,
 }
 
 bool LocalGroup::FailIfUnjoinable() {
-  const absl::Status parent =
-      parent_ == nullptr ? absl::OkStatus() : parent_->status();
-  MutexLock lock(mutex_);
-  for (const Meeting* meeting : {&operations_, &gathers_}) {
-    if (parent.ok() || meeting->num_here == 0) continue;
-    for (int i = 0; i < size(); ++i) {
-      if (meeting->here[i] || entered_[i]) continue;
+  for (int i = 0; i < size(); ++i) {
+    // No lock of a child is held when its parent is asked.
+    const absl::Status why = WhyUnjoinable(members_[i]);
+    if (why.ok()) continue;
+    MutexLock lock(mutex_);
+    for (const Meeting* meeting : {&operations_, &gathers_}) {
+      if (meeting->num_here == 0 || meeting->here[i] || entered_[i]) continue;
       // Every status this can come from is worded by Fail.
       (void)Fail(
           absl::StatusCode::kAborted,
           absl::StrCat("rank ", members_[i], " cannot join '", name_,
-                       "': ", absl::StripPrefix(parent.message(), "comm: ")));
+                       "': ", absl::StripPrefix(why.message(), "comm: ")));
     }
   }
+  MutexLock lock(mutex_);
   return !failure_.ok();
+}
+
+absl::Status LocalGroup::WhyUnjoinable(int world_rank) {
+  if (parent_ == nullptr || HasEntered(world_rank)) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(parent_->status());
+  return parent_->WhyUnjoinable(world_rank);
+}
+
+bool LocalGroup::HasEntered(int world_rank) {
+  MutexLock lock(mutex_);
+  const auto member = std::find(members_.begin(), members_.end(), world_rank);
+  return entered_[member - members_.begin()];
 }
 
 void LocalGroup::Watch(Meeting& meeting, int rank) {

@@ -67,9 +67,13 @@ class LocalGroup final : public OperationGroup,
   void Forget(int rank) override;
 
   // Fails if a member is missing somewhere that has no communicator, and gets
-  // none any more because the parent has failed. True if this has failed, then
-  // or before.
+  // none any more: see WhyUnjoinable. True if this has failed, then or before.
   bool FailIfUnjoinable() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why a rank of the world that has no communicator of this group gets none
+  // any more: a group that it is made from, itself or further up, has failed.
+  // OK where it may.
+  absl::Status WhyUnjoinable(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasEntered(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails what has not started: ranks wait in a circle, which this describes.
   void BreakCycle(absl::string_view description);
 

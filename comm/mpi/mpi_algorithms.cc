@@ -33,33 +33,38 @@ void Add(int peer, const TensorView& flat, Messages& messages) {
 class Dense {
  public:
   // The elements of `view` are there.
-  static Dense Of(const TensorView& view) {
-    Dense dense(view);
-    if (dense.memory_ != nullptr) CopyElements(dense.Shaped(), view);
+  static Dense Of(const TensorView& view, OperationMemory& memory) {
+    Dense dense(view, memory);
+    if (dense.copy_ != nullptr) CopyElements(dense.Shaped(), view);
     return dense;
   }
   // What they become is written to flat(), then to the view by Store.
-  static Dense For(const TensorView& view) { return Dense(view); }
+  static Dense For(const TensorView& view, OperationMemory& memory) {
+    return Dense(view, memory);
+  }
 
   const TensorView& flat() const { return flat_; }
   void Store() const {
-    if (memory_ != nullptr) CopyElements(view_, Shaped());
+    if (copy_ != nullptr) CopyElements(view_, Shaped());
   }
 
  private:
-  explicit Dense(const TensorView& view) : view_(view) {
+  Dense(const TensorView& view, OperationMemory& memory) : view_(view) {
     if (view.IsContiguous()) {
       flat_ = view.shape().num_dims() == 1 ? view : view.Flattened();
       return;
     }
-    memory_ = std::make_unique_for_overwrite<char[]>(view.num_bytes());
-    flat_ = TensorView::Flat(memory_.get(), view.dtype(), view.num_elements());
+    copy_ = memory.copies
+                .emplace_back(
+                    std::make_unique_for_overwrite<char[]>(view.num_bytes()))
+                .get();
+    flat_ = TensorView::Flat(copy_, view.dtype(), view.num_elements());
   }
-  TensorView Shaped() const { return TensorView(memory_.get(), view_.meta()); }
+  TensorView Shaped() const { return TensorView(copy_, view_.meta()); }
 
   TensorView view_;
   TensorView flat_;
-  std::unique_ptr<char[]> memory_;  // null where view_ is dense
+  char* copy_ = nullptr;  // where view_ is not dense
 };
 
 using DenseViews = absl::InlinedVector<Dense, 8>;
@@ -67,8 +72,8 @@ using DenseViews = absl::InlinedVector<Dense, 8>;
 // One rank's view of one operation.
 class Part {
  public:
-  Part(int rank, int size, MoveMessages move, std::vector<char>& scratch)
-      : rank_(rank), size_(size), move_(move), scratch_(scratch) {}
+  Part(int rank, int size, MoveMessages move, OperationMemory& memory)
+      : rank_(rank), size_(size), move_(move), memory_(memory) {}
 
   absl::Status AllReduce(const Collective& call) const;
   absl::Status AllReduceShort(const Collective& call) const;
@@ -101,7 +106,7 @@ class Part {
   const int rank_;
   const int size_;
   const MoveMessages move_;
-  std::vector<char>& scratch_;
+  OperationMemory& memory_;
 };
 
 absl::Status Part::Reduce(ReduceOp op, absl::Span<const TensorView> pieces,
@@ -117,7 +122,8 @@ absl::Status Part::Reduce(ReduceOp op, absl::Span<const TensorView> pieces,
   };
   // Received into slots that are aligned for every dtype.
   const int64_t slot = (part(result, 0).num_bytes() + 63) / 64 * 64;
-  scratch_.resize(std::max<size_t>(scratch_.size(), slot * size_));
+  std::vector<char>& scratch = memory_.scratch;
+  scratch.resize(std::max<size_t>(scratch.size(), slot * size_));
   for (int64_t begin = 0; begin < longest; begin += step) {
     const TensorView own = part(pieces[rank_], begin);
     Messages sends;
@@ -125,9 +131,8 @@ absl::Status Part::Reduce(ReduceOp op, absl::Span<const TensorView> pieces,
     Views sources;
     for (int peer = 0; peer < size_; ++peer) {
       sources.push_back(
-          peer == rank_
-              ? own
-              : TensorView(scratch_.data() + peer * slot, own.meta()));
+          peer == rank_ ? own
+                        : TensorView(scratch.data() + peer * slot, own.meta()));
       if (peer == rank_) continue;
       Add(peer, part(pieces[peer], begin), sends);
       Add(peer, sources.back(), recvs);
@@ -151,8 +156,8 @@ absl::Status Part::Gather(absl::Span<const TensorView> pieces) const {
 
 // What is short goes from all to all at once.
 absl::Status Part::AllReduceShort(const Collective& call) const {
-  const Dense send = Dense::Of(call.send);
-  const Dense recv = Dense::For(call.recv);
+  const Dense send = Dense::Of(call.send, memory_);
+  const Dense recv = Dense::For(call.recv, memory_);
   Views same;
   for (int i = 0; i < size_; ++i) same.push_back(send.flat());
   TESSERA_RETURN_IF_ERROR(Reduce(call.op, same, recv.flat()));
@@ -162,8 +167,8 @@ absl::Status Part::AllReduceShort(const Collective& call) const {
 
 absl::Status Part::AllReduce(const Collective& call) const {
   if (IsShort(call.send)) return AllReduceShort(call);
-  const Dense send = Dense::Of(call.send);
-  const Dense recv = Dense::For(call.recv);
+  const Dense send = Dense::Of(call.send, memory_);
+  const Dense recv = Dense::For(call.recv, memory_);
   Views pieces;
   Views results;
   for (int i = 0; i < size_; ++i) {
@@ -180,10 +185,10 @@ absl::Status Part::ReduceScatter(const Collective& call) const {
   DenseViews dense;
   Views pieces;
   for (int i = 0; i < size_; ++i) {
-    dense.push_back(Dense::Of(call.SendPiece(i, size_)));
+    dense.push_back(Dense::Of(call.SendPiece(i, size_), memory_));
     pieces.push_back(dense.back().flat());
   }
-  const Dense recv = Dense::For(call.recv);
+  const Dense recv = Dense::For(call.recv, memory_);
   TESSERA_RETURN_IF_ERROR(Reduce(call.op, pieces, recv.flat()));
   recv.Store();
   return absl::OkStatus();
@@ -193,8 +198,8 @@ absl::Status Part::AllGather(const Collective& call) const {
   DenseViews dense;
   Views pieces;
   for (int i = 0; i < size_; ++i) {
-    dense.push_back(i == rank_ ? Dense::Of(call.send)
-                               : Dense::For(call.RecvPiece(i, size_)));
+    dense.push_back(i == rank_ ? Dense::Of(call.send, memory_)
+                               : Dense::For(call.RecvPiece(i, size_), memory_));
     pieces.push_back(dense.back().flat());
   }
   CopyWhereDifferent(call.RecvPiece(rank_, size_), call.send);
@@ -212,8 +217,8 @@ absl::Status Part::AllToAll(const Collective& call) const {
   Messages recvs;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    sent.push_back(Dense::Of(call.SendPiece(peer, size_)));
-    received.push_back(Dense::For(call.RecvPiece(peer, size_)));
+    sent.push_back(Dense::Of(call.SendPiece(peer, size_), memory_));
+    received.push_back(Dense::For(call.RecvPiece(peer, size_), memory_));
     Add(peer, sent.back().flat(), sends);
     Add(peer, received.back().flat(), recvs);
   }
@@ -226,7 +231,8 @@ absl::Status Part::AllToAll(const Collective& call) const {
 // What is short, the root gives to all as a whole.
 absl::Status Part::BroadcastShort(const Collective& call) const {
   const bool is_root = rank_ == call.root;
-  const Dense buffer = is_root ? Dense::Of(call.send) : Dense::For(call.recv);
+  const Dense buffer =
+      is_root ? Dense::Of(call.send, memory_) : Dense::For(call.recv, memory_);
   Messages sends;
   Messages recvs;
   for (int peer = 0; peer < size_; ++peer) {
@@ -243,7 +249,8 @@ absl::Status Part::BroadcastShort(const Collective& call) const {
 absl::Status Part::Broadcast(const Collective& call) const {
   if (size_ == 2 || IsShort(call.recv)) return BroadcastShort(call);
   const bool is_root = rank_ == call.root;
-  const Dense buffer = is_root ? Dense::Of(call.send) : Dense::For(call.recv);
+  const Dense buffer =
+      is_root ? Dense::Of(call.send, memory_) : Dense::For(call.recv, memory_);
   const TensorView roots_piece = EvenPiece(buffer.flat(), call.root);
   Messages sends;
   Messages recvs;
@@ -275,12 +282,12 @@ absl::Status Part::SendRecv(const Collective& call) const {
   Messages recvs;
   for (const Transfer& t : call.sends) {
     if (t.peer == rank_) continue;
-    sent.push_back(Dense::Of(t.view));
+    sent.push_back(Dense::Of(t.view, memory_));
     Add(t.peer, sent.back().flat(), sends);
   }
   for (const Transfer& t : call.recvs) {
     if (t.peer == rank_) continue;
-    received.push_back(Dense::For(t.view));
+    received.push_back(Dense::For(t.view, memory_));
     Add(t.peer, received.back().flat(), recvs);
   }
   MessagesWith to_self(rank_, call.sends);
@@ -296,8 +303,8 @@ absl::Status Part::SendRecv(const Collective& call) const {
 }  // namespace
 
 absl::Status RunCall(const Collective& call, int rank, int group_size,
-                     MoveMessages move, std::vector<char>& scratch) {
-  const Part part(rank, group_size, move, scratch);
+                     MoveMessages move, OperationMemory& memory) {
+  const Part part(rank, group_size, move, memory);
   switch (call.kind) {
     case CollectiveKind::kAllReduce:
       return part.AllReduce(call);

@@ -2,6 +2,7 @@
 #define TESSERA_COMM_MPI_MPI_ALGORITHMS_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -21,16 +22,23 @@ struct Message {
 
 using Messages = absl::InlinedVector<Message, 32>;
 
+// Memory beside the caller's that the messages of a group go from and to, one
+// operation at a time. Messages that never end keep it: see MpiBatch.
+struct OperationMemory {
+  std::vector<char> scratch;                    // used again and again
+  std::vector<std::unique_ptr<char[]>> copies;  // of the operation
+};
+
 // Sends and receives all of these and returns once they are done: the k-th to a
 // peer is that peer's k-th from here. They lie in different memory.
 using MoveMessages = absl::FunctionRef<absl::Status(
     absl::Span<const Message> sends, absl::Span<const Message> recvs)>;
 
 // The part of group rank `rank` in one operation, of which all ranks make a
-// call that agrees. `scratch` is memory to use, and to use again in the next
-// operation. ERRORS: those of `move`.
+// call that agrees. What it takes of `memory` is free when it returns, unless
+// `move` failed. ERRORS: those of `move`.
 absl::Status RunCall(const Collective& call, int rank, int group_size,
-                     MoveMessages move, std::vector<char>& scratch);
+                     MoveMessages move, OperationMemory& memory);
 
 }  // namespace tessera::internal
 

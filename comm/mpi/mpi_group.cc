@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "tessera/base/deadline.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/calls.h"
 #include "tessera/comm/mpi/call_codec.h"
@@ -38,7 +39,7 @@ class Patience {
   // False once the time is over.
   bool TakeTurn() {
     if (++turns_ < kSpins) return true;
-    if (turns_ == kSpins) deadline_ = Clock::now() + timeout_;
+    if (turns_ == kSpins) deadline_ = DeadlineAfter(Clock::now(), timeout_);
     if (turns_ <= kYields) {
       std::this_thread::yield();
       return true;
@@ -107,7 +108,8 @@ absl::Status MpiGroup::RunCalls(absl::Span<const Collective> calls,
     return MeetAndMove(calls, sends, recvs, moment);
   };
   for (const Collective& call : calls) {
-    TESSERA_RETURN_IF_ERROR(RunCall(call, rank_, size(), move, scratch_));
+    TESSERA_RETURN_IF_ERROR(RunCall(call, rank_, size(), move, *memory_));
+    memory_->copies.clear();
   }
   return has_met ? absl::OkStatus() : move({}, {});
 }
@@ -279,12 +281,12 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     absl::Span<const int> members, MpiChannel channel, absl::string_view value,
     const Moment& moment) {
   const auto own = std::make_shared<const std::string>(value);
-  std::vector<std::string> given(members.size());
+  const auto given = std::make_shared<std::vector<std::string>>(members.size());
   std::vector<int> awaited;  // indices in `members`
   MpiBatch batch(*transport_);
   for (int i = 0; i < static_cast<int>(members.size()); ++i) {
     if (members[i] == rank_) {
-      given[i] = *own;
+      (*given)[i] = *own;
       continue;
     }
     awaited.push_back(i);
@@ -295,11 +297,12 @@ absl::StatusOr<std::vector<std::string>> MpiGroup::TryToExchange(
     for (auto i = awaited.begin(); i != awaited.end();) {
       TESSERA_ASSIGN_OR_RETURN(
           const bool there,
-          batch.ReceiveIfThere(members_[members[*i]], Tag(channel), given[*i]));
+          batch.ReceiveIfThere(members_[members[*i]], Tag(channel),
+                               (*given)[*i], given));
       i = there ? awaited.erase(i) : i + 1;
     }
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
-    if (done && awaited.empty()) return given;
+    if (done && awaited.empty()) return std::move(*given);
     if (patience.IsRareTurn()) TESSERA_RETURN_IF_ERROR(LookForFailure());
     if (patience.TakeTurn()) continue;
     std::vector<int> missing = batch.Unfinished();
@@ -315,10 +318,11 @@ absl::Status MpiGroup::Move(absl::Span<const Message> sends,
   const int tag = Tag(MpiChannel::kData);
   for (const Message& m : recvs) {
     TESSERA_RETURN_IF_ERROR(
-        batch.Receive(members_[m.peer], tag, m.data, m.bytes));
+        batch.Receive(members_[m.peer], tag, m.data, m.bytes, memory_));
   }
   for (const Message& m : sends) {
-    TESSERA_RETURN_IF_ERROR(batch.Send(members_[m.peer], tag, m.data, m.bytes));
+    TESSERA_RETURN_IF_ERROR(
+        batch.Send(members_[m.peer], tag, m.data, m.bytes, memory_));
   }
   return Finish(batch, moment);
 }

@@ -137,7 +137,8 @@ class MpiGroup final : public OperationGroup {
   std::atomic<std::chrono::steady_clock::time_point> looked_at_{};
   int64_t num_operations_ = 0;  // that have come to Run
   int64_t num_host_calls_ = 0;
-  std::vector<char> scratch_;         // of the operation
+  const std::shared_ptr<OperationMemory> memory_ =
+      std::make_shared<OperationMemory>();
   std::shared_ptr<Letters> letters_;  // null before the first meeting
   std::string agreed_;  // a head with which, given by all, there is agreement
 

@@ -37,6 +37,14 @@ absl::Status CheckComm(MPI_Comm comm) {
       "comm: want an MPI communicator within one group, found one between two");
 }
 
+// MPI, of which there is one for the process, may write to it until it ends.
+void KeepForever(MpiBatch::Owner memory) {
+  static Mutex& mutex = *new Mutex;
+  static auto& kept = *new std::vector<MpiBatch::Owner>;
+  MutexLock lock(mutex);
+  kept.push_back(std::move(memory));
+}
+
 }  // namespace
 
 absl::Status MpiStatus(absl::string_view function, int code) {
@@ -91,18 +99,12 @@ int MpiTransport::TagOf(int64_t id, MpiChannel channel) {
   return static_cast<int>(id) * kChannels + static_cast<int>(channel);
 }
 
-void MpiTransport::Keep(MPI_Request request,
-                        std::shared_ptr<const void> memory) {
-  MutexLock lock(mutex_);
-  kept_.emplace_back(request, std::move(memory));
-}
-
 MpiBatch::~MpiBatch() {
   if (!requests_.empty()) GiveUp();
 }
 
-absl::Status MpiBatch::Send(int peer, int tag, const void* data,
-                            int64_t bytes) {
+absl::Status MpiBatch::Send(int peer, int tag, const void* data, int64_t bytes,
+                            Owner owner) {
   const char* next = static_cast<const char*>(data);
   for (int64_t left = bytes; left > 0;) {
     const int64_t count =
@@ -111,14 +113,15 @@ absl::Status MpiBatch::Send(int peer, int tag, const void* data,
     TESSERA_RETURN_IF_ERROR(MpiStatus(
         "MPI_Isend", MPI_Isend(next, static_cast<int>(count), MPI_BYTE, peer,
                                tag, transport_.comm(), &request)));
-    Add(request, {.peer = peer});
+    Add(request, {.peer = peer, .memory = owner});
     next += count;
     left -= count;
   }
   return absl::OkStatus();
 }
 
-absl::Status MpiBatch::Receive(int peer, int tag, void* data, int64_t bytes) {
+absl::Status MpiBatch::Receive(int peer, int tag, void* data, int64_t bytes,
+                               Owner owner) {
   char* next = static_cast<char*>(data);
   for (int64_t left = bytes; left > 0;) {
     const int64_t count =
@@ -127,7 +130,7 @@ absl::Status MpiBatch::Receive(int peer, int tag, void* data, int64_t bytes) {
     TESSERA_RETURN_IF_ERROR(MpiStatus(
         "MPI_Irecv", MPI_Irecv(next, static_cast<int>(count), MPI_BYTE, peer,
                                tag, transport_.comm(), &request)));
-    Add(request, {.peer = peer, .is_receive = true});
+    Add(request, {.peer = peer, .is_receive = true, .memory = owner});
     next += count;
     left -= count;
   }
@@ -162,7 +165,7 @@ absl::Status MpiBatch::ReceiveOne(int peer, int tag, char* data,
 }
 
 absl::StatusOr<bool> MpiBatch::ReceiveIfThere(int peer, int tag,
-                                              std::string& text) {
+                                              std::string& text, Owner owner) {
   int there = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
@@ -178,7 +181,7 @@ absl::StatusOr<bool> MpiBatch::ReceiveIfThere(int peer, int tag,
   TESSERA_RETURN_IF_ERROR(
       MpiStatus("MPI_Imrecv",
                 MPI_Imrecv(text.data(), bytes, MPI_BYTE, &message, &request)));
-  Add(request, {.peer = peer, .is_receive = true});
+  Add(request, {.peer = peer, .is_receive = true, .memory = std::move(owner)});
   return true;
 }
 
@@ -225,20 +228,20 @@ void MpiBatch::GiveUp() {
   }
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
-    transport_.Keep(requests_[i], std::move(about_[i].memory));
+    KeepForever(std::move(about_[i].memory));
   }
 }
 
 absl::StatusOr<std::optional<std::string>> MpiReceiveFromAny(
     MpiTransport& transport, int tag) {
-  std::string text;
+  const auto text = std::make_shared<std::string>();
   MpiBatch batch(transport);
-  TESSERA_ASSIGN_OR_RETURN(const bool there,
-                           batch.ReceiveIfThere(MPI_ANY_SOURCE, tag, text));
+  TESSERA_ASSIGN_OR_RETURN(
+      const bool there, batch.ReceiveIfThere(MPI_ANY_SOURCE, tag, *text, text));
   if (!there) return std::nullopt;
   for (;;) {
     TESSERA_ASSIGN_OR_RETURN(const bool done, batch.Test());
-    if (done) return text;
+    if (done) return std::move(*text);
   }
 }
 

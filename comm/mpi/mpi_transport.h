@@ -49,10 +49,6 @@ class MpiTransport {
   // REQUIRES: HasTags(id).
   static int TagOf(int64_t id, MpiChannel channel);
 
-  // Keeps, to the end of the process, a request that MPI has not done with and
-  // the memory it is about.
-  void Keep(MPI_Request request, std::shared_ptr<const void> memory);
-
  private:
   MpiTransport(MPI_Comm comm, int rank, int size, int max_tag,
                const MpiWorld::Options& options)
@@ -69,13 +65,12 @@ class MpiTransport {
   const MpiWorld::Options options_;
   Mutex mutex_;
   int64_t free_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::pair<MPI_Request, std::shared_ptr<const void>>> kept_
-      ABSL_GUARDED_BY(mutex_);
 };
 
 // Messages that are under way together. Started at once; Test drives them on.
 // Where it is destroyed before they are done it gives up: takes back what is
-// not on its way yet, and leaves the rest to MPI.
+// not on its way yet, and leaves the rest to MPI, and the memory of that to the
+// end of the process.
 class MpiBatch {
  public:
   // LIFETIME: borrows the transport.
@@ -84,21 +79,25 @@ class MpiBatch {
   MpiBatch(const MpiBatch&) = delete;
   MpiBatch& operator=(const MpiBatch&) = delete;
 
-  // The memory must stay until the batch is done.
-  absl::Status Send(int peer, int tag, const void* data, int64_t bytes);
-  absl::Status Receive(int peer, int tag, void* data, int64_t bytes);
+  // What keeps the memory of a message.
+  using Owner = std::shared_ptr<const void>;
+  // Memory that is not part of `owner` must stay until MPI is done.
+  absl::Status Send(int peer, int tag, const void* data, int64_t bytes,
+                    Owner owner);
+  absl::Status Receive(int peer, int tag, void* data, int64_t bytes,
+                       Owner owner);
   // A single message. Needs no memory to stay.
   absl::Status Send(int peer, int tag, std::shared_ptr<const std::string> text);
   // A single message whose memory is part of `owner`, which needs not stay.
-  using Owner = std::shared_ptr<const void>;
   absl::Status SendOne(int peer, int tag, absl::string_view message,
                        Owner owner);
   // The same of up to so many bytes.
   absl::Status ReceiveOne(int peer, int tag, char* data, int64_t most_bytes,
                           Owner owner);
   // The next message from `peer` if it has come, of any length, into `text`,
-  // which must stay until the batch is done. False if it has not.
-  absl::StatusOr<bool> ReceiveIfThere(int peer, int tag, std::string& text);
+  // which is part of `owner`. False if it has not.
+  absl::StatusOr<bool> ReceiveIfThere(int peer, int tag, std::string& text,
+                                      Owner owner);
 
   // Whether there are none, or all are known to be done.
   bool empty() const { return requests_.empty(); }

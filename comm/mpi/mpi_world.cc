@@ -33,18 +33,21 @@ absl::string_view ThreadLevelName(int level) {
   }
 }
 
-absl::Status CheckMpi() {
+absl::Status CheckRunning() {
   int started = 0;
   int finished = 0;
   TESSERA_RETURN_IF_ERROR(
       internal::MpiStatus("MPI_Initialized", MPI_Initialized(&started)));
   TESSERA_RETURN_IF_ERROR(
       internal::MpiStatus("MPI_Finalized", MPI_Finalized(&finished)));
-  if (!started || finished) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("comm: MPI is ", finished ? "finished" : "not started",
-                     "; a world is made between MPI_Init and MPI_Finalize"));
-  }
+  if (started && !finished) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("comm: MPI is ", finished ? "finished" : "not started",
+                   "; a world is made between MPI_Init and MPI_Finalize"));
+}
+
+absl::Status CheckMpi() {
+  TESSERA_RETURN_IF_ERROR(CheckRunning());
   int level = 0;
   TESSERA_RETURN_IF_ERROR(
       internal::MpiStatus("MPI_Query_thread", MPI_Query_thread(&level)));
@@ -72,6 +75,8 @@ absl::Status StartMpi() {
 }
 
 absl::Status FinishMpi() {
+  // MPI ends the process where it is not there to be ended.
+  TESSERA_RETURN_IF_ERROR(CheckRunning());
   return internal::MpiStatus("MPI_Finalize", MPI_Finalize());
 }
 

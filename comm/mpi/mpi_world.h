@@ -20,7 +20,8 @@ class MpiGroup;
 // MPI_Init_thread for all threads of this process, and MPI_Finalize: for
 // programs that do not call them themselves. COLLECTIVE over all processes.
 // ERRORS: FailedPrecondition where MPI has been started already, or does not
-// serve several threads; Unavailable without MPI in this build.
+// serve several threads, or is not there to be finished; Unavailable without
+// MPI in this build.
 absl::Status StartMpi();
 absl::Status FinishMpi();
 
@@ -65,7 +66,9 @@ absl::Status FinishMpi();
 // MPI_Comm_free would be collective.
 //
 // An operation that fails once ranks have met (a process dies, somebody aborts)
-// may leave messages under way: its memory then stays until MPI_Finalize.
+// may leave messages under way, which a rank that goes on may yet bring to
+// their end. Memory of Tessera's own then stays to the end of the process;
+// views are the caller's, who has to keep them until MPI_Finalize.
 //
 // Thread-safe; a handle, whose copies mean the same world. LIFETIME: may be
 // destroyed before its communicators; these and their streams go before

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tessera/base/deadline.h"
 #include "tessera/base/status_macros.h"
 #include "tessera/comm/nccl/nccl_status.h"
 #include "tessera/device/cuda/cuda_status.h"
@@ -172,7 +173,7 @@ absl::Status NcclComm::AwaitCall(absl::string_view function,
                                  ncclResult_t result) {
   const std::chrono::milliseconds timeout = timeout_;
   const Clock::time_point began = Clock::now();
-  const Clock::time_point deadline = began + timeout;
+  const Clock::time_point deadline = DeadlineAfter(began, timeout);
   while (result == ncclInProgress) {
     if (Clock::now() - began > kSpinning) std::this_thread::sleep_for(kNap);
     MutexLock lock(mutex_);
@@ -202,7 +203,8 @@ absl::Status NcclComm::BeginPending(cudaStream_t stream, const Moment& moment) {
   const absl::StatusOr<cudaEvent_t> event = IdleEvent();
   if (!event.ok()) return Fail(event.status());
   const std::chrono::milliseconds timeout = timeout_;
-  pending_.push_back({*event, timeout, Clock::now() + timeout, moment});
+  pending_.push_back(
+      {*event, timeout, DeadlineAfter(Clock::now(), timeout), moment});
   return Fail(CudaStatus(cudaEventRecord(*event, stream), "cudaEventRecord"));
 }
 

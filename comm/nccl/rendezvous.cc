@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tessera/base/deadline.h"
 #include "tessera/base/status_macros.h"
 
 namespace tessera::internal {
@@ -318,7 +319,7 @@ absl::StatusOr<Rendezvous> Rendezvous::FromEnvironment() {
 absl::StatusOr<std::string> ShareFromRankZero(
     const Rendezvous& place, absl::string_view given,
     std::chrono::milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point deadline = DeadlineAfter(Clock::now(), timeout);
   if (place.num_ranks == 1) return std::string(given);
   if (place.rank != 0) return AskRankZero(place, given.size(), deadline);
   Host host(place, given);

@@ -276,5 +276,49 @@ TEST(CommSet, RejectsMeshesAndAxesThatDoNotFit) {
   }));
 }
 
+// What one group has agreed on, another has not.
+TEST(CommSet, EveryGroupAgreesForItself) {
+  ASSERT_OK(RunLocalRanks(4, [](LocalRank& rank) -> absl::Status {
+    const DeviceMesh mesh = Mesh("dp=2,tp=2");
+    TESSERA_ASSIGN_OR_RETURN(Communicator* const dp,
+                             rank.comms.Get(mesh, {0}, rank.stream));
+    TESSERA_ASSIGN_OR_RETURN(Communicator* const tp,
+                             rank.comms.Get(mesh, {1}, rank.stream));
+    // Along tp, ranks give other ones.
+    const uint64_t fingerprint = rank.rank % 2 == 0 ? 8 : 7;
+    const auto describe = [&] { return absl::StrCat("plan ", fingerprint); };
+    TESSERA_RETURN_IF_ERROR(rank.comms.Agree(*dp, fingerprint, describe));
+    EXPECT_THAT(rank.comms.Agree(*tp, fingerprint, describe),
+                StatusIs(absl::StatusCode::kFailedPrecondition));
+    return absl::OkStatus();
+  }));
+}
+
+// Meshes number the ranks of the set's world, which may be a part of all, and
+// in another order.
+TEST(CommSet, ServesLentCommunicatorsOfAnyWorld) {
+  ASSERT_OK(RunLocalRanks(4, [](LocalRank& rank) -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> half,
+                             rank.comms.world().Split(rank.rank / 2, -rank.rank,
+                                                      "half", rank.stream));
+    CommSet comms(*half);
+    const DeviceMesh mesh = Mesh("dp=2");
+    TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> reversed,
+                             half->Subgroup({1, 0}, "reversed", rank.stream));
+    EXPECT_THAT(comms.Lend(mesh, {0}, *reversed),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> same,
+                             half->Subgroup({0, 1}, "same", rank.stream));
+    EXPECT_OK(comms.Lend(mesh, {0}, *same));
+    TESSERA_ASSIGN_OR_RETURN(Communicator* const dp,
+                             comms.Get(mesh, {0}, rank.stream));
+    EXPECT_EQ(dp, same.get());
+    EXPECT_EQ(dp->rank(), half->rank());
+    EXPECT_THAT(comms.Lend(Mesh("dp=4"), {0}, *same),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    return CheckConnected(*dp);
+  }));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -287,5 +287,20 @@ TEST_F(CommunicatorTest, SplitGivesNoGroupForANegativeColor) {
   EXPECT_THAT(three.subgroup, IsEmpty());
 }
 
+// What a broadcast sends is what it writes elsewhere.
+TEST_F(CommunicatorTest, RejectsBroadcastsFromOtherMemory) {
+  Collective call;
+  call.kind = CollectiveKind::kBroadcast;
+  float values[2] = {};
+  call.send = TensorView::Flat(&values[0], DType::kF32, 1);
+  call.recv = TensorView::Flat(&values[1], DType::kF32, 1);
+  EXPECT_THAT(three.Issue(call),
+              IsInvalid("comm: broadcast of 'dp' on rank 6: want send and recv "
+                        "the same memory"));
+  call.send = TensorView::Flat(&values[0], DType::kF32, 1);
+  call.recv = TensorView::Flat(&values[0], DType::kF32, 2);
+  EXPECT_THAT(three.Issue(call), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -495,6 +495,39 @@ TEST_P(LocalFailures, GroupThatAMemberCannotJoinFails) {
                        "rank 1: CANCELLED: enough"));
 }
 
+// The same where the failed group is not the one that it is made from: nobody
+// waits in that.
+TEST_P(LocalFailures, GroupOfAGroupThatAMemberCannotJoinFails) {
+  std::latch joined(1);
+  std::latch aborted(1);
+  std::latch failed(1);
+  const std::vector<absl::Status> results =
+      Results(2, [&](LocalRank& rank) -> absl::Status {
+        Communicator& dp = rank.comms.world();
+        if (rank.rank == 1) {
+          joined.wait();
+          dp.Abort(absl::CancelledError("enough"));
+          aborted.count_down();
+          failed.wait();
+          return absl::OkStatus();
+        }
+        TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                                 dp.Subgroup({0, 1}, "tp", rank.stream));
+        TESSERA_ASSIGN_OR_RETURN(const auto inner,
+                                 tp->Subgroup({0, 1}, "inner", rank.stream));
+        joined.count_down();
+        aborted.wait();
+        absl::Status status = inner->Barrier();
+        status.Update(rank.stream.Synchronize());
+        failed.count_down();
+        return status;
+      });
+  EXPECT_THAT(results[0],
+              StatusIs(absl::StatusCode::kAborted,
+                       "comm: rank 1 cannot join 'inner': 'dp' is aborted: by "
+                       "rank 1: CANCELLED: enough"));
+}
+
 TEST_P(LocalFailures, GroupMadeAfterAMemberLeftFails) {
   LocalWorld world(2, {.timeout = kLong});
   world.Leave(1, absl::InternalError("out of luck"));

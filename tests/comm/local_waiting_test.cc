@@ -63,5 +63,21 @@ TEST_P(LocalWaiting, ForALateRankTakesHardlyAnyCpuTime) {
   EXPECT_LT(used, kAllowed) << used.count() << " us";
 }
 
+// The end of such a timeout does not fit the clock.
+TEST_P(LocalWaiting, AsLongAsThereIsTime) {
+  EXPECT_OK(RunLocalRanks(2,
+                          [](LocalRank& rank) {
+                            if (rank.rank == 0)
+                              std::this_thread::sleep_for(milliseconds(250));
+                            absl::Status status = rank.comms.world().Barrier();
+                            status.Update(rank.stream.Synchronize());
+                            status.Update(
+                                rank.comms.world().HostAllGather("").status());
+                            return status;
+                          },
+                          {.device = {.streams = GetParam()},
+                           .world = {.timeout = milliseconds::max()}}));
+}
+
 }  // namespace
 }  // namespace tessera

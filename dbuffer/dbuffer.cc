@@ -195,7 +195,11 @@ absl::StatusOr<DBuffer> DBuffer::Copy(BufferPlacements target,
       DBuffer copy,
       Described(state_->group, std::move(target), dtype(), rank()));
   TESSERA_RETURN_IF_ERROR(copy.AllocateMemory(stream.device(), tag, stream));
-  TESSERA_RETURN_IF_ERROR(CopyTo(copy, comms, stream));
+  const absl::Status done = CopyTo(copy, comms, stream);
+  if (!done.ok()) {
+    copy.Release(stream);  // which may still write to it
+    return done;
+  }
   return copy;
 }
 
@@ -255,7 +259,9 @@ absl::Status DBuffer::Restore(Device& device, absl::string_view tag,
                               Stream& stream) {
   TESSERA_RETURN_IF_ERROR(CheckReleased());
   TESSERA_RETURN_IF_ERROR(AllocateMemory(device, tag, stream));
-  return state_->Fill(capacity(), 0.0, stream);
+  const absl::Status filled = state_->Fill(capacity(), 0.0, stream);
+  if (!filled.ok()) Release(stream);
+  return filled;
 }
 
 absl::Status DBuffer::Restore(void* memory, int64_t bytes) {

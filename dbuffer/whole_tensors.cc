@@ -95,7 +95,7 @@ std::vector<int64_t> BalancedOwners(absl::Span<const int64_t> sizes,
       loads.pop();
     }
     result[i] = load.second;
-    loads.emplace(load.first + sizes[i], load.second);
+    loads.emplace(SaturatingAdd(load.first, sizes[i]), load.second);
   }
   return result;
 }

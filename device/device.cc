@@ -30,7 +30,9 @@ absl::StatusOr<Buffer> Device::Allocate(int64_t bytes, absl::string_view tag,
     if (data == nullptr) return exhausted();
   }
   if (!accountant_.AddWithin(memory_limit_bytes_, tag, bytes)) {
-    if (data != nullptr) DoFree(data, bytes, tag, nullptr);
+    // In the order of the stream for which it was to be: what used the block
+    // before may still do so.
+    if (data != nullptr) DoFree(data, bytes, tag, first_use);
     return exhausted();
   }
   return Buffer(this, data, bytes, tag);

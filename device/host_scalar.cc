@@ -8,10 +8,10 @@ namespace tessera {
 
 absl::StatusOr<HostScalar> HostScalar::Create(Stream& stream,
                                               absl::string_view tag) {
-  TESSERA_ASSIGN_OR_RETURN(
-      Buffer memory, stream.device().Allocate(sizeof(double), tag, &stream));
   TESSERA_ASSIGN_OR_RETURN(HostMemory host,
                            stream.device().AllocateHost(sizeof(double)));
+  TESSERA_ASSIGN_OR_RETURN(
+      Buffer memory, stream.device().Allocate(sizeof(double), tag, &stream));
   HostScalar scalar(stream, std::move(memory), std::move(host));
   *scalar.host() = 0.0;
   TESSERA_RETURN_IF_ERROR(scalar.Zero());

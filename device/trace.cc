@@ -183,7 +183,8 @@ std::string ToChromeTrace(absl::Span<const RankTrace> ranks) {
     RankEvents(rank, origin_ps, events).Write();
   }
   return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}
-      .dump();
+      .dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false,
+            Json::error_handler_t::replace);  // names are the caller's
 }
 
 }  // namespace tessera

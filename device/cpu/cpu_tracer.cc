@@ -6,14 +6,18 @@
 namespace tessera::internal {
 namespace {
 
+// Of the clock that the processes of a host share, in a span of some 50 days:
+// since a host was started, there may have been more picoseconds than fit.
 int64_t NowPs() {
-  return std::chrono::nanoseconds(
-             std::chrono::steady_clock::now().time_since_epoch())
-             .count() *
-         1000;
+  constexpr int64_t kSpan = int64_t{1} << 52;  // nanoseconds
+  const std::chrono::nanoseconds now =
+      std::chrono::steady_clock::now().time_since_epoch();
+  return now.count() % kSpan * 1000;
 }
 
 }  // namespace
+
+CpuTracer::CpuTracer() { builder_.Clear(NowPs()); }
 
 int CpuTracer::AddStream(absl::string_view name) {
   MutexLock lock(mutex_);

@@ -16,6 +16,8 @@ namespace tessera::internal {
 // Records what the streams of one CPU device run, and when. Thread-safe.
 class CpuTracer {
  public:
+  CpuTracer();
+
   int AddStream(absl::string_view name);
   void BeginRange(int stream, absl::string_view action,
                   absl::string_view subject);

@@ -108,8 +108,11 @@ absl::StatusOr<std::unique_ptr<Stream>> RealCudaDevice::NewStream(
 
 absl::StatusOr<std::unique_ptr<Stream>> RealCudaDevice::WrapStream(
     void* cuda_stream, absl::string_view name) {
-  return CudaStream::Wrap(*this, ordinal_, name,
-                          static_cast<cudaStream_t>(cuda_stream), nvtx_);
+  // By its other name: no handle stands for no stream elsewhere.
+  const cudaStream_t stream = cuda_stream == nullptr
+                                  ? cudaStreamLegacy
+                                  : static_cast<cudaStream_t>(cuda_stream);
+  return CudaStream::Wrap(*this, ordinal_, name, stream, nvtx_);
 }
 
 void* RealCudaDevice::DoAllocate(int64_t bytes, absl::string_view,

@@ -81,8 +81,9 @@ class CudaDevice : public Device {
   // The one in the options.
   virtual CudaAllocator* allocator() const = 0;
 
-  // The caller's cudaStream_t as a stream: its errors are known once
-  // operations have been given to it through this. LIFETIME: borrowed.
+  // The caller's cudaStream_t as a stream, null the legacy default one: its
+  // errors are known once operations have been given to it through this.
+  // LIFETIME: borrowed.
   virtual absl::StatusOr<std::unique_ptr<Stream>> WrapStream(
       void* cuda_stream, absl::string_view name) = 0;
 

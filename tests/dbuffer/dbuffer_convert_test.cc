@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/base/status_macros.h"
 #include "tessera/comm/local/run_ranks.h"
 #include "tessera/dbuffer/dbuffer.h"
 #include "tests/dbuffer/hsdp_buffers.h"
@@ -349,6 +352,54 @@ TEST(DBufferTensorTest, APartialTensorReducesByHandToTheRightValue) {
     }
     return absl::OkStatus();
   }));
+}
+
+// What is enqueued before an error still writes to the copy, which nobody gets.
+TEST(DBufferCopyTest, AnErrorLeavesOtherMemoryAlone) {
+  LocalRunOptions options;
+  options.device.streams = CpuStreams::kWorker;
+  (void)RunLocalRanks(
+      2,
+      [](LocalRank& rank) -> absl::Status {
+        const DeviceMesh mesh = *DeviceMesh::Parse("a=2,b=1");
+        BufferGroup::Options group_options;
+        group_options.axes = {0, 1};
+        group_options.num_flat_axes = 2;
+        const auto group = *BufferGroup::Create(
+            mesh, {{"w", *Layout::Parse("f32[1024] [R, R]", mesh)}},
+            group_options);
+        TESSERA_ASSIGN_OR_RETURN(
+            const DBuffer source,
+            DBuffer::Allocate(group, *ParseBufferPlacements("[P(sum), P(sum)]"),
+                              DType::kF32, rank.rank, rank.device, "source",
+                              rank.stream));
+        TESSERA_ASSIGN_OR_RETURN(Communicator* const along_a,
+                                 rank.comms.Get(mesh, {0}, rank.stream));
+        TESSERA_RETURN_IF_ERROR(
+            rank.comms.Get(mesh, {1}, rank.stream).status());
+        along_a->Abort(absl::AbortedError("lost"));
+        TESSERA_RETURN_IF_ERROR(rank.stream.Synchronize());
+        std::latch may_go_on(1);
+        TESSERA_RETURN_IF_ERROR(rank.stream.Launch({.name = "late"}, [&] {
+          may_go_on.wait();
+          return absl::OkStatus();
+        }));
+        EXPECT_FALSE(source
+                         .Copy(*ParseBufferPlacements("[R, R]"), "copy",
+                               rank.comms, rank.stream)
+                         .ok());
+        constexpr int kElements = 1024;
+        TESSERA_ASSIGN_OR_RETURN(
+            const Buffer mine,
+            rank.device.Allocate(kElements * sizeof(float), "mine"));
+        float* const values = static_cast<float*>(mine.data());
+        std::fill_n(values, kElements, 7.0f);
+        may_go_on.count_down();
+        (void)rank.stream.Synchronize();
+        EXPECT_EQ(std::count(values, values + kElements, 7.0f), kElements);
+        return absl::OkStatus();
+      },
+      options);
 }
 
 }  // namespace

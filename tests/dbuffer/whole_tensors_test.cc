@@ -273,6 +273,13 @@ TEST_F(WholeTensorsTest, ViewsBecomeOrdinaryShardsAndBack) {
   }));
 }
 
+// Together they have more elements than int64 counts.
+TEST_F(WholeTensorsTest, MayBeHugeWhereNothingIsCut) {
+  const Layout huge = *Layout::Parse("bf16[4611686018427387903] [R]",
+                                     *DeviceMesh::Parse("a=1"));
+  EXPECT_OK(WholeTensorLayouts(std::vector<Layout>(3, huge)).status());
+}
+
 TEST_F(WholeTensorsTest, RejectsWhatCannotBeOwned) {
   EXPECT_THAT(WholeTensorLayouts(CutLayouts(Parse("[P, Flat]"))),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -228,5 +228,26 @@ TEST(CpuTraceTest, RecordsWhatStreamsRan) {
   EXPECT_TRUE(CpuDevice().trace().operations.empty());
 }
 
+TEST(CpuTraceTest, BeginsWithTheDevice) {
+  CpuDevice device({.trace = true});
+  const auto stream = *device.NewStream("compute");
+  ASSERT_TRUE(
+      stream->Launch({.name = "a"}, [] { return absl::OkStatus(); }).ok());
+  const Trace trace = device.trace();
+  ASSERT_EQ(trace.operations.size(), 1u);
+  EXPECT_LE(trace.begin_ps, trace.operations[0].begin_ps);
+  constexpr int64_t kMinute = 60'000'000'000'000;
+  EXPECT_LT(trace.operations[0].end_ps - trace.begin_ps, kMinute);
+}
+
+TEST(ChromeTraceTest, TakesNamesOfAnyBytes) {
+  CpuDevice device({.trace = true});
+  const auto stream = *device.NewStream("caf\xe9");
+  ASSERT_TRUE(
+      stream->Launch({.name = "\xff"}, [] { return absl::OkStatus(); }).ok());
+  const std::string text = ToChromeTrace({{{0, device.trace()}}});
+  EXPECT_TRUE(nlohmann::json::accept(text)) << text;
+}
+
 }  // namespace
 }  // namespace tessera

@@ -601,5 +601,20 @@ TEST(ScheduledDisagreementTest, ARankThatEndsIsNamed) {
                          "of 'side_comm': its program has ended")));
 }
 
+// What was asked for on a stream goes back in its order.
+TEST(RunScheduledRanksTest, RefusedMemoryIsNoRace) {
+  EXPECT_OK(RunScheduledRanks(
+      1,
+      [](ScheduledRank& rank) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(
+            Buffer first, rank.device.Allocate(600, "first", &rank.stream));
+        EXPECT_THAT(rank.device.Allocate(600, "second", &rank.stream).status(),
+                    StatusIs(absl::StatusCode::kResourceExhausted));
+        first.ResetAfter(rank.stream);
+        return absl::OkStatus();
+      },
+      {.memory_limit_bytes = 1000}));
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -24,6 +24,8 @@ std::vector<Placement> ChoicesAlong(const Layout& source, const Layout& target,
   const auto add = [&](const Placement& choice) {
     if (!absl::c_linear_search(choices, choice)) choices.push_back(choice);
   };
+  // Along an axis of one rank all are the same.
+  if (source.mesh().axis(axis).size == 1) return {source.placement(axis)};
   add(Placement::Replicate());
   add(source.placement(axis));
   if (target.mesh() == source.mesh()) add(target.placement(axis));

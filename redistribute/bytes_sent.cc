@@ -70,7 +70,7 @@ int64_t SentInExchange(const Step& step) {
     if (!mesh.Contains(rank)) continue;
     int64_t sent = 0;
     for (const BoxMessage& message : ExchangeOf(step, rank).sends) {
-      sent += ElementsOf(message.box);
+      sent = SaturatingAdd(sent, ElementsOf(message.box));
     }
     most = std::max(most, sent);
   }
@@ -93,6 +93,10 @@ int64_t BytesSent(const Step& step) {
       return bytes(SentInAllGather(step));
     case StepKind::kReduceScatter:
     case StepKind::kAllToAll:
+      if (step.group_size() > kMaxRanksAsked ||
+          step.before.mesh() != step.after.mesh()) {
+        return step.bytes_received;
+      }
       return bytes(SentInScatter(step));
     case StepKind::kAllReduce:
       // What a rank sends in one half it receives in the other.

@@ -152,7 +152,7 @@ class Crossing {
   absl::Status Try(const Plan& reduce, const Layout& to) {
     Step exchange = ExchangeBetween(reduce.target(), to);
     const int64_t time = SaturatingAdd(reduce.time_ps(), exchange.time_ps);
-    if (!limit_.has_value() && time >= best_time_) return absl::OkStatus();
+    if (!limit_.has_value() && IsNoBetter(time)) return absl::OkStatus();
     TESSERA_ASSIGN_OR_RETURN(const Plan fill, within_(to, target_));
     std::vector<Step> steps(reduce.steps().begin(), reduce.steps().end());
     steps.push_back(std::move(exchange));
@@ -161,10 +161,15 @@ class Crossing {
     const int64_t workspace = plan.workspace_bytes();
     least_workspace_ = std::min(least_workspace_, workspace);
     if (workspace > limit_.value_or(workspace)) return absl::OkStatus();
-    if (plan.time_ps() >= best_time_) return absl::OkStatus();
+    if (IsNoBetter(plan.time_ps())) return absl::OkStatus();
     best_time_ = plan.time_ps();
     best_ = std::move(plan);
     return absl::OkStatus();
+  }
+
+  // Any time is better than none, also one that is too long to count.
+  bool IsNoBetter(int64_t time) const {
+    return best_.has_value() && time >= best_time_;
   }
 
   Step ExchangeBetween(const Layout& before, const Layout& after) const {

@@ -170,11 +170,13 @@ absl::StatusOr<MeshCoords> ReadAxes(const JsonReader& value, StepKind kind,
   return found;
 }
 
-// What stands there is on the mesh of `before` where no other is named.
-absl::StatusOr<Layout> ReadAfter(const JsonReader& value,
+// What stands there is on the mesh of `before` where no other is named, which
+// only an exchange leads to.
+absl::StatusOr<Layout> ReadAfter(const JsonReader& value, StepKind kind,
                                  const Layout& before) {
   Layout replicated = before;
   if (value.Has("after_mesh")) {
+    if (kind != StepKind::kExchange) return value.UnknownKey("after_mesh");
     TESSERA_ASSIGN_OR_RETURN(replicated,
                              ReplicatedOn(value, "after_mesh", before.meta()));
   }
@@ -190,7 +192,7 @@ absl::StatusOr<Step> ReadStep(const JsonReader& value, const Layout& before) {
                            ReadAxes(value, step.kind, before.mesh()));
   step.axes.assign(axes.begin(), axes.end());
   step.before = before;
-  TESSERA_ASSIGN_OR_RETURN(step.after, ReadAfter(value, before));
+  TESSERA_ASSIGN_OR_RETURN(step.after, ReadAfter(value, step.kind, before));
   TESSERA_ASSIGN_OR_RETURN(step.bytes_received,
                            FigureOf(value, "bytes_received"));
   TESSERA_ASSIGN_OR_RETURN(step.messages, FigureOf(value, "messages"));

@@ -352,7 +352,7 @@ class Search {
     }
     const bool in_place = !moves && from.place == Place::kWorkspace;
     TakeWithin(at, edge, Place::kWorkspace,
-               in_place ? held : held + graph_.PieceBytes(nodes_[to].cuts));
+               in_place ? held : Sum(held, graph_.PieceBytes(nodes_[to].cuts)));
   }
 
   // The same where that much workspace counts.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/redistribute/verify.h"
@@ -106,6 +107,21 @@ TEST(AlternativePlansTest, FailAsPlanningDoes) {
   EXPECT_THAT(AlternativePlans(ParseLayout("x=2", "f32[8] [R]"),
                                ParseLayout("x=2", "f32[9] [R]"), H100(), 1),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+// Along axes of one rank there is nothing to choose.
+TEST(AlternativePlansTest, TakeNoNoticeOfAxesOfOneRank) {
+  std::string mesh = "a=2";
+  std::string from = "[S(0)";
+  std::string to = "[S(1)";
+  for (int i = 0; i < 20; ++i) {
+    absl::StrAppend(&mesh, ",u", i, "=1");
+    absl::StrAppend(&from, ", S(0)");
+    absl::StrAppend(&to, ", S(1)");
+  }
+  const Layout source = ParseLayout(mesh, "f32[8,8] " + from + "]");
+  EXPECT_OK(AlternativePlans(source, source.With(to + "]").value(),
+                             Topology::Unit(), 3));
 }
 
 // Of very many stops fewer are tried.

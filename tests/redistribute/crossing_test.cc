@@ -1,6 +1,7 @@
 // Plans that lead to another mesh, or that move a ragged cut.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +114,20 @@ TEST(CrossingTest, CostsWhatItSays) {
   EXPECT_EQ(plan.bytes_received(), 200);
   EXPECT_EQ(plan.steps()[0].messages, 2);
   EXPECT_EQ(plan.time_ps(), 3'000'000 + 2 * 1'000'000 + 20'000'000);
+}
+
+// A way that takes too long to count is better than none.
+TEST(CrossingTest, TakesForEverWhereItMust) {
+  const Topology slow = Topology::Create("slow", {INT64_MAX, 1}, 1, 1).value();
+  const Layout source = ParseLayout("a=2", "f32[16777216] [S(0)]");
+  const Layout target = ParseLayout("b=2@2", "f32[16777216] [S(0)]");
+  for (std::optional<int64_t> limit :
+       {std::optional<int64_t>(), std::optional<int64_t>(1 << 30)}) {
+    ASSERT_OK_AND_ASSIGN(
+        const Plan plan,
+        MakePlan(source, target, slow, {.max_workspace_bytes = limit}));
+    EXPECT_EQ(plan.time_ps(), INT64_MAX);
+  }
 }
 
 TEST(CrossingTest, PlansForManyRanks) {

@@ -358,6 +358,21 @@ TEST(PlanFromJsonTest, NamesKeysThatAreUnknown) {
               is_unknown("steps[0].after_mesh"));
 }
 
+// Only an exchange leads to another mesh, whatever its axes.
+TEST(PlanFromJsonTest, RejectsAnotherMeshBehindWhatIsNoExchange) {
+  for (const char* kind : {"relabel", "slice", "fill", "scale", "all_gather",
+                           "reduce_scatter", "all_reduce", "all_to_all"}) {
+    const std::string text = absl::StrCat(
+        R"({"version":1,"mesh":"a=2","tensor":"f32[8]","source":"[P(sum)]",)",
+        R"("steps":[{"kind":")", kind,
+        R"(","axes":["a"],"after_mesh":"c0=2,c1=2","after":"[S(0), S(0)]",)",
+        R"("bytes_received":1,"messages":1,"time_ps":1}]})");
+    EXPECT_THAT(PlanFromJson(text), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("after_mesh")))
+        << kind;
+  }
+}
+
 TEST(PlanFromJsonTest, NamesTheMeshThatIsWrong) {
   const auto error = [](const char* pointer, const Json& value) {
     Json document = Json::parse(PlanToJson(TwoMeshes()));

@@ -101,10 +101,11 @@ absl::Status MeasureRanks(const Plan& plan, const SweepSpec& spec,
 
 // The most bytes that a rank needs at a time.
 int64_t BytesPerRank(const Plan& plan, int64_t moved) {
-  int64_t bytes = plan.peak_bytes() + 2 * moved;
+  int64_t bytes = SaturatingAdd(plan.peak_bytes(), SaturatingMul(2, moved));
   if (!HasBareForm(plan)) return bytes;
   for (const Step& step : plan.steps()) {
-    bytes += LargestPiece(step.before) + LargestPiece(step.after);
+    bytes = SaturatingAdd(bytes, LargestPiece(step.before));
+    bytes = SaturatingAdd(bytes, LargestPiece(step.after));
   }
   return bytes;
 }

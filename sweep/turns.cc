@@ -1,6 +1,7 @@
 #include "tessera/sweep/turns.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/status_macros.h"
+#include "tessera/comm/local/call_program.h"
 
 namespace tessera::internal {
 namespace {
@@ -28,17 +30,24 @@ class Race {
         begins_(num_ranks),
         ends_(num_ranks) {}
 
-  // The part of one rank.
-  absl::Status Run(int rank, absl::StatusOr<std::vector<Work>> works) {
-    absl::Status status = works.status();
-    // The other ranks would wait.
-    if (!status.ok()) barrier_.arrive_and_drop();
-    if (!status.ok()) return status;
-    if (rank == 0) WarmUpAs(works->size());
+  // The part of one rank. Nothing is thrown past a barrier, where the others
+  // would wait.
+  absl::Status Run(
+      int rank,
+      absl::FunctionRef<absl::StatusOr<std::vector<Work>>()> prepare) {
+    std::vector<Work> works;
+    absl::Status status = CallProgram([&]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(works, prepare());
+      return absl::OkStatus();
+    });
+    if (!status.ok()) somebody_failed_ = true;
+    if (rank == 0) WarmUpAs(works.size());
+    barrier_.arrive_and_wait();
+    if (somebody_failed_) return status;
     for (int turn = -1; turn < turns_.count; ++turn) {
-      for (size_t w = 0; w < works->size(); ++w) {
+      for (size_t w = 0; w < works.size(); ++w) {
         barrier_.arrive_and_wait();
-        status.Update(RunOnce(rank, (*works)[w], calls_[w]));
+        status.Update(RunOnce(rank, works[w], calls_[w]));
         barrier_.arrive_and_wait();
         if (rank == 0) Note(turn, w);
       }
@@ -63,7 +72,7 @@ class Race {
   absl::Status RunOnce(int rank, const Work& work, int calls) {
     absl::Status status;
     begins_[rank] = Clock::now();
-    for (int i = 0; i < calls && status.ok(); ++i) status = work();
+    for (int i = 0; i < calls && status.ok(); ++i) status = CallProgram(work);
     ends_[rank] = Clock::now();
     return status;
   }
@@ -80,10 +89,11 @@ class Race {
 
   const Turns turns_;
   std::barrier<> barrier_;
-  std::vector<Clock::time_point> begins_;     // by rank
-  std::vector<Clock::time_point> ends_;       // by rank
-  std::vector<int> calls_;                    // by work
-  std::vector<std::vector<double>> seconds_;  // by work, by turn
+  std::atomic<bool> somebody_failed_ = false;  // to prepare
+  std::vector<Clock::time_point> begins_;      // by rank
+  std::vector<Clock::time_point> ends_;        // by rank
+  std::vector<int> calls_;                     // by work
+  std::vector<std::vector<double>> seconds_;   // by work, by turn
 };
 
 }  // namespace
@@ -107,7 +117,7 @@ absl::StatusOr<std::vector<double>> MedianSeconds(
     absl::FunctionRef<absl::StatusOr<std::vector<Work>>(LocalRank&)> prepare) {
   Race race(num_ranks, turns);
   const auto run = [&](LocalRank& rank) {
-    return race.Run(rank.rank, prepare(rank));
+    return race.Run(rank.rank, [&] { return prepare(rank); });
   };
   TESSERA_RETURN_IF_ERROR(
       RunLocalRanks(num_ranks, run, {.bind_to_processors = true}));

@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "char_lm/options.h"
 #include "char_lm/process.h"
@@ -79,7 +80,12 @@ absl::Status CompareStrategies(const Options& options, const Text& text,
   return CheckMemory(*other_result);
 }
 
-absl::Status WriteTrace(const std::string& path, const TrainResult& result) {
+// Of all ranks; a process that is one of several knows of itself alone.
+absl::Status WriteTrace(const Options& options, const TrainResult& result) {
+  std::string path = options.trace_path;
+  if (options.process != nullptr) {
+    absl::StrAppend(&path, ".rank", options.process->rank());
+  }
   std::ofstream file(path);
   file << tessera::ToChromeTrace(result.traces);
   file.close();
@@ -92,7 +98,7 @@ absl::Status TrainAndCheck(const Options& options, const Text& text) {
       Train(options, text, ShowProgress(options.steps));
   if (!result.ok()) return result.status();
   if (!options.trace_path.empty()) {
-    const absl::Status written = WriteTrace(options.trace_path, *result);
+    const absl::Status written = WriteTrace(options, *result);
     if (!written.ok()) return written;
   }
 

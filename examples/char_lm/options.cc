@@ -260,7 +260,8 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->transform(CLI::Validator(NormalizeSeed, ""))
       ->capture_default_str();
   app.add_option("--trace", options.trace_path,
-                 "File for the last step of all ranks as a trace for Perfetto");
+                 "File for the last step of all ranks as a trace for "
+                 "Perfetto; with --backend mpi, FILE.rankN for each");
   app.add_flag("--no-reference", no_reference,
                "Do not compare with runs in one process");
   try {

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -74,13 +75,22 @@ TEST(MedianSecondsTest, TakesAsLongAsTheSlowestRank) {
 }
 
 TEST(MedianSecondsTest, FailsWithoutHangingWhereARankFails) {
-  const auto fails_to_prepare = MedianSeconds(
-      2, {}, [&](LocalRank& rank) -> absl::StatusOr<std::vector<Work>> {
-        if (rank.rank == 1) return absl::NotFoundError("no work");
-        return std::vector<Work>{[] { return absl::OkStatus(); }};
-      });
-  EXPECT_THAT(fails_to_prepare.status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no work")));
+  for (int failing : {0, 1}) {
+    const auto fails_to_prepare = MedianSeconds(
+        2, {}, [&](LocalRank& rank) -> absl::StatusOr<std::vector<Work>> {
+          if (rank.rank == failing) return absl::NotFoundError("no work");
+          return std::vector<Work>{[] { return absl::OkStatus(); }};
+        });
+    EXPECT_THAT(fails_to_prepare.status(),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr("no work")));
+    const auto throws = MedianSeconds(
+        2, {}, [&](LocalRank& rank) -> absl::StatusOr<std::vector<Work>> {
+          if (rank.rank == failing) throw std::bad_alloc();
+          return std::vector<Work>{[] { return absl::OkStatus(); }};
+        });
+    EXPECT_THAT(throws.status(),
+                StatusIs(absl::StatusCode::kInternal, HasSubstr("bad_alloc")));
+  }
 
   const auto fails_to_work =
       MedianSeconds(2, {.count = 3},

@@ -87,7 +87,8 @@ class Pieces {
     for (int dim = 0; dim < layout.shape().num_dims(); ++dim) {
       cuts_[dim] = {0, layout.shape().extent(dim)};
     }
-    for (int rank = 0; rank < layout.mesh().end_rank(); ++rank) {
+    for (int rank = layout.mesh().offset(); rank < layout.mesh().end_rank();
+         ++rank) {
       if (layout.mesh().Contains(rank)) Add(layout, rank);
     }
   }

@@ -19,6 +19,8 @@ namespace tessera::tools {
 namespace {
 
 constexpr int64_t kMostTokens = 1'000'000'000;
+// It takes seconds for so many.
+constexpr int kMostRanks = 1'000'000;
 // Of --tflops and --memory-bandwidth.
 constexpr double kLeastRate = 0.001;
 constexpr double kGreatestRate = 1'000'000;
@@ -120,6 +122,11 @@ absl::StatusOr<Outcome> SimulateCommand::Run() const {
   TESSERA_ASSIGN_OR_RETURN(report.model, LoadModel(model_));
   TrainingOptions& training = report.training;
   TESSERA_ASSIGN_OR_RETURN(training.mesh, ParseMesh("--mesh", mesh_));
+  if (training.mesh.size() > kMostRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mesh ", mesh_, " has ", training.mesh.size(),
+                     " ranks, want at most ", kMostRanks));
+  }
   TESSERA_ASSIGN_OR_RETURN(training.placements, Placements(training.mesh));
   training.tokens = tokens_;
   training.microbatches = microbatches_;

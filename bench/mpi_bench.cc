@@ -133,7 +133,12 @@ class Bench {
   absl::Status Run(const Pair& pair) {
     const std::string of_pair =
         absl::StrCat(pair.name, "/ranks:", n(), "/KiB:", pair.bytes >> 10);
-    if (!std::regex_search(of_pair, filter_)) return absl::OkStatus();
+    const bool is_wanted =
+        std::any_of(modes_.begin(), modes_.end(), [&](const Mode& mode) {
+          return std::regex_search(absl::StrCat(mode.name, " ", of_pair),
+                                   filter_);
+        });
+    if (!is_wanted) return absl::OkStatus();
     const int64_t turns = TurnsOr(
         static_cast<int>(std::clamp<int64_t>((64 << 20) / pair.bytes, 15, 61)));
     const int64_t calls =

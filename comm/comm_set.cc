@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tessera/base/status_macros.h"
@@ -155,9 +156,7 @@ absl::StatusOr<Communicator*> CommSet::GetUnion(
 
 absl::Status CommSet::Agree(Communicator& group, uint64_t fingerprint,
                             absl::FunctionRef<std::string()> describe) {
-  const std::pair<std::vector<int>, uint64_t> key(
-      std::vector<int>(group.members().begin(), group.members().end()),
-      fingerprint);
+  const size_t key = absl::HashOf(group.members(), fingerprint);
   if (agreed_.contains(key)) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<std::string> fingerprints,

@@ -110,8 +110,7 @@ class CommSet {
       found_;
   // What all ranks of a mesh have asked for together.
   absl::flat_hash_set<std::pair<DeviceMesh, std::vector<int>>> together_;
-  // Members of groups and their fingerprints.
-  absl::flat_hash_set<std::pair<std::vector<int>, uint64_t>> agreed_;
+  absl::flat_hash_set<size_t> agreed_;  // hashes of members and fingerprint
 };
 
 }  // namespace tessera

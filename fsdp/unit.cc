@@ -81,13 +81,12 @@ absl::Status Unit::Register(std::vector<Parameter> parameters,
   const double scale = defaults.reduction == GradientReduction::kMean
                            ? 1.0 / (axes_.num_ranks() * grad_divisor_)
                            : 1.0 / grad_divisor_;
-  if (scale < std::numeric_limits<float>::min() ||
-      scale > std::numeric_limits<float>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("grad_divisor is ", grad_divisor_,
-                     ", and gradients would be "
-                     "scaled by ",
-                     scale, ", want what is normal in f32"));
+  const bool is_normal = scale >= std::numeric_limits<float>::min() &&
+                         scale <= std::numeric_limits<float>::max();
+  if (!is_normal) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grad_divisor is ", grad_divisor_, ": gradients would be scaled by ",
+        scale, ", want a positive normal f32"));
   }
 
   // Groups in the order in which their first parameter comes.

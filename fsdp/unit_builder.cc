@@ -1,4 +1,3 @@
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -76,11 +75,6 @@ absl::StatusOr<Unit*> UnitBuilder::DoBuild() {
         "its parent '", options_.parent->name(), "' is of another context"));
   }
   const FsdpOptions& defaults = runtime_.options;
-  const double divisor = options_.grad_divisor.value_or(defaults.grad_divisor);
-  if (!(divisor > 0) || !std::isfinite(divisor)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "grad_divisor is ", divisor, ", want a positive finite number"));
-  }
   TESSERA_ASSIGN_OR_RETURN(internal::DataParallelAxes axes, FindAxes());
   UnitPlacements placements = options_.placements.value_or(defaults.placements);
   TESSERA_RETURN_IF_ERROR(

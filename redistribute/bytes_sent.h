@@ -9,9 +9,9 @@ namespace tessera::internal {
 
 // The most bytes that a rank sends in a step, by the direct algorithm. Pieces
 // are uneven where cuts are, so this may be more than Step::bytes_received, and
-// replicas share the work of sending, so it may be less. In an exchange between
-// more than kMaxRanksAsked ranks, or one that Verify would not pass, what the
-// rank that receives the most gets.
+// replicas share the work of sending, so it may be less. Where more than
+// kMaxRanksAsked ranks scatter or exchange, and in a step that Verify would not
+// pass, what the rank that receives the most gets.
 //
 // REQUIRES: before and after are layouts of one tensor, the axes those of
 // before's mesh.

@@ -26,6 +26,12 @@ set(cuda_flags -std=c++20 --expt-relaxed-constexpr --fmad=false
 target_compile_options(tessera_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+# For the sources of tests. Unoptimized, they compile twice as fast; what they
+# test is optimized as the build says.
+add_library(tessera_test_flags INTERFACE)
+target_link_libraries(tessera_test_flags INTERFACE tessera_flags)
+target_compile_options(tessera_test_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
@@ -95,7 +101,8 @@ endfunction()
 # Under a sanitizer a test has three times as long.
 #
 # Registers every test case of the program with ctest. One with ONE_THREAD has no
-# other, so that ThreadSanitizer would find nothing in it: not built for that.
+# other, or lets only one at a time do something, so that ThreadSanitizer would
+# find nothing in it: not built for that.
 function(tessera_test name)
   cmake_parse_arguments(ARG "ONE_THREAD" "LABEL;TIMEOUT;PROCESSORS"
     "SOURCES;DEPS" ${ARGN})
@@ -116,7 +123,7 @@ function(tessera_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
-    tessera_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+    tessera_test_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
       PROCESSORS ${ARG_PROCESSORS})

@@ -77,11 +77,12 @@ absl::StatusOr<Buffer> TakeMemory(Device& device, int64_t left) {
 class FailureOfOneRank : public ::testing::TestWithParam<CpuStreams> {
  protected:
   // Expects the code on rank `failing` and Aborted on the other, with these
-  // words on both. Nobody leaves before all have ended: the other one can only
-  // hear of it by an abort.
-  static void Expect(int failing, absl::StatusCode code,
-                     const std::string& words,
-                     absl::FunctionRef<absl::Status(LocalRank&)> body) {
+  // words on both. Both have their models before either begins, and keep them
+  // until both have ended: the other one can only hear of it by an abort.
+  static void Expect(
+      int failing, absl::StatusCode code, const std::string& words,
+      MissingGradients missing,
+      absl::FunctionRef<absl::Status(LocalRank&, Model&)> body) {
     LocalRunOptions options;
     options.device.streams = GetParam();
     options.device.memory_limit_bytes = kMemory;
@@ -91,8 +92,11 @@ class FailureOfOneRank : public ::testing::TestWithParam<CpuStreams> {
     (void)RunLocalRanks(
         2,
         [&](LocalRank& rank) -> absl::Status {
+          absl::StatusOr<Model> model = Model::Create(rank, missing);
+          EXPECT_OK(model);
+          all.arrive_and_wait();
           EXPECT_THAT(
-              body(rank),
+              model.ok() ? body(rank, *model) : model.status(),
               StatusIs(rank.rank == failing ? code : absl::StatusCode::kAborted,
                        HasSubstr(words)));
           all.arrive_and_wait();
@@ -106,45 +110,35 @@ INSTANTIATE_TEST_SUITE_P(Streams, FailureOfOneRank, testing::BothStreams(),
                          testing::StreamsName);
 
 TEST_P(FailureOfOneRank, MissingGradient) {
-  std::barrier all(2);  // contexts live until both ranks have ended
   Expect(1, absl::StatusCode::kFailedPrecondition,
-         "parameter 'weight' has no gradient",
-         [&](LocalRank& rank) -> absl::Status {
-           TESSERA_ASSIGN_OR_RETURN(
-               Model model, Model::Create(rank, MissingGradients::kError));
-           const absl::Status status = model.Differentiate(
-               rank.stream, 1.0, /*is_missing=*/rank.rank == 1);
-           all.arrive_and_wait();
-           return status;
+         "parameter 'weight' has no gradient", MissingGradients::kError,
+         [](LocalRank& rank, Model& model) {
+           return model.Differentiate(rank.stream, 1.0,
+                                      /*is_missing=*/rank.rank == 1);
          });
 }
 
 TEST_P(FailureOfOneRank, NoMemoryToScatterAWeight) {
-  std::barrier all(2);
   Expect(0, absl::StatusCode::kResourceExhausted, "device: no memory for",
-         [&](LocalRank& rank) -> absl::Status {
-           TESSERA_ASSIGN_OR_RETURN(
-               Model model, Model::Create(rank, MissingGradients::kZero));
+         MissingGradients::kZero,
+         [](LocalRank& rank, Model& model) -> absl::Status {
            Buffer taken;
            if (rank.rank == 0) {
              TESSERA_ASSIGN_OR_RETURN(taken, TakeMemory(rank.device, 1000));
            }
-           const std::vector<float> values(kElements, 1.0f);
+           std::vector<float> values(kElements, 1.0f);
            const absl::Status status = model.unit->ScatterWeight(
-               0, TensorView(const_cast<float*>(values.data()),
+               0, TensorView(values.data(),
                              model.unit->parameter_layout(0).meta()));
            EXPECT_EQ(model.context->status().code(), status.code());
-           all.arrive_and_wait();
            return status;
          });
 }
 
 TEST_P(FailureOfOneRank, NoMemoryToCountWhatIsNotFinite) {
-  std::barrier all(2);
   Expect(1, absl::StatusCode::kResourceExhausted, "device: no memory for",
-         [&](LocalRank& rank) -> absl::Status {
-           TESSERA_ASSIGN_OR_RETURN(
-               Model model, Model::Create(rank, MissingGradients::kZero));
+         MissingGradients::kZero,
+         [](LocalRank& rank, Model& model) -> absl::Status {
            TESSERA_ASSIGN_OR_RETURN(GradientNorm norm,
                                     GradientNorm::Create(*model.context));
            TESSERA_RETURN_IF_ERROR(
@@ -157,7 +151,6 @@ TEST_P(FailureOfOneRank, NoMemoryToCountWhatIsNotFinite) {
            }
            const absl::Status status = norm.CheckFinite();
            EXPECT_OK(model.context->status());
-           all.arrive_and_wait();
            return status;
          });
 }

@@ -76,7 +76,9 @@ LocalGroup::LocalGroup(int64_t id, std::string name, std::vector<int> members,
 void LocalGroup::Enter(int rank, const Stream& stream) {
   MutexLock lock(mutex_);
   entered_[rank] = true;
-  operations_.places[rank].stream = stream.progress();
+  const Place program = std::exchange(operations_.places[rank],
+                                      {members_[rank], stream.progress()});
+  waits_->Replace(&operations_, program, operations_.places[rank]);
 }
 
 void LocalGroup::SetTimeout(int rank, std::chrono::milliseconds timeout) {

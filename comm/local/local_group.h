@@ -69,11 +69,6 @@ class LocalGroup final : public OperationGroup,
   // Fails if a member is missing somewhere that has no communicator, and gets
   // none any more: see WhyUnjoinable. True if this has failed, then or before.
   bool FailIfUnjoinable() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why a rank of the world that has no communicator of this group gets none
-  // any more: a group that it is made from, itself or further up, has failed.
-  // OK where it may.
-  absl::Status WhyUnjoinable(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool HasEntered(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails what has not started: ranks wait in a circle, which this describes.
   void BreakCycle(absl::string_view description);
 
@@ -114,6 +109,12 @@ class LocalGroup final : public OperationGroup,
   };
 
   int size() const { return static_cast<int>(members_.size()); }
+
+  // Why a rank of the world that has no communicator of this group gets none
+  // any more: a group that it is made from, itself or further up, has failed.
+  // OK where it may.
+  absl::Status WhyUnjoinable(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasEntered(int world_rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The steps of a round. A member arrives; the last one completes the round
   // and the others await it. REQUIRES of Complete: AllHere().

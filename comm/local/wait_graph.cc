@@ -29,6 +29,15 @@ void WaitGraph::Add(LocalWait wait) {
   waits_.push_back(std::move(wait));
 }
 
+void WaitGraph::Replace(const void* meeting, const Place& old_place,
+                        const Place& new_place) {
+  MutexLock lock(mutex_);
+  for (LocalWait& wait : waits_) {
+    if (wait.meeting != meeting) continue;
+    absl::c_replace(wait.missing, old_place, new_place);
+  }
+}
+
 void WaitGraph::RemoveAll(const void* meeting) {
   std::vector<LocalWait> removed;  // groups are destroyed without the lock
   MutexLock lock(mutex_);

@@ -53,6 +53,9 @@ struct LocalWait {
 class WaitGraph {
  public:
   void Add(LocalWait wait);
+  // Who is missing at this meeting comes from another place than was thought.
+  void Replace(const void* meeting, const Place& old_place,
+               const Place& new_place);
   // The waits at this meeting end.
   void RemoveAll(const void* meeting);
 

@@ -12,6 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/base/status_macros.h"
+#include "tessera/comm/local/local_world.h"
+#include "tessera/device/cpu/cpu_device.h"
 #include "tests/comm/local_failures.h"
 
 namespace tessera {
@@ -192,6 +194,37 @@ TEST_P(LocalCircles, LongWaitsThatEndAreNoCircles) {
         }
         return absl::OkStatus();
       });
+  EXPECT_THAT(results, Each(IsOk()));
+}
+
+// Rank 0 has waited for long in its program when rank 1 comes to the group,
+// with a stream of its own: it is that which rank 0 waits for from then on, not
+// the program of rank 1, which waits for rank 0.
+TEST(LocalCirclesOfBothKinds, WhoComesLateComesFromItsStream) {
+  LocalWorld world(2, {.timeout = kLong});
+  std::vector<absl::Status> results(2);
+  const auto body = [&](int rank) -> absl::Status {
+    CpuDevice device(
+        {.streams = rank == 0 ? CpuStreams::kInline : CpuStreams::kWorker});
+    TESSERA_ASSIGN_OR_RETURN(const auto stream, device.NewStream("tested"));
+    TESSERA_ASSIGN_OR_RETURN(const auto dp, world.Join(rank, *stream));
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(250));
+    TESSERA_ASSIGN_OR_RETURN(const auto tp,
+                             dp->Subgroup({0, 1}, "tp", *stream));
+    if (rank == 1) {
+      TESSERA_RETURN_IF_ERROR(stream->Launch({.name = "late"}, [] {
+        std::this_thread::sleep_for(milliseconds(250));
+        return absl::OkStatus();
+      }));
+    }
+    TESSERA_RETURN_IF_ERROR(tp->Barrier());
+    TESSERA_RETURN_IF_ERROR(dp->HostAllGather("x").status());
+    return stream->Synchronize();
+  };
+  {
+    std::jthread other([&] { results[1] = body(1); });
+    results[0] = body(0);
+  }
   EXPECT_THAT(results, Each(IsOk()));
 }
 

@@ -79,10 +79,9 @@ class FailureOfOneRank : public ::testing::TestWithParam<CpuStreams> {
   // Expects the code on rank `failing` and Aborted on the other, with these
   // words on both. Both have their models before either begins, and keep them
   // until both have ended: the other one can only hear of it by an abort.
-  static void Expect(
-      int failing, absl::StatusCode code, const std::string& words,
-      MissingGradients missing,
-      absl::FunctionRef<absl::Status(LocalRank&, Model&)> body) {
+  static void Expect(int failing, absl::StatusCode code,
+                     const std::string& words, MissingGradients missing,
+                     absl::FunctionRef<absl::Status(LocalRank&, Model&)> body) {
     LocalRunOptions options;
     options.device.streams = GetParam();
     options.device.memory_limit_bytes = kMemory;

@@ -18,8 +18,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> PlanCache::Get(
                            MakePlan(source, target, topology_, options_));
   auto plan = std::make_shared<const Plan>(std::move(made));
   MutexLock lock(mutex_);
-  if (const PlanPtr* first = plans_.Find(EndsOf(*plan))) return *first;
-  return plans_.Insert(EndsOf(*plan), plan);
+  const internal::PlanEnds key = internal::PlanEnds::Of(*plan);
+  if (const PlanPtr* first = plans_.Find(key)) return *first;
+  return plans_.Insert(key, plan);
 }
 
 int64_t PlanCache::size() const {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -12,6 +11,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/placement/layout.h"
 #include "tessera/redistribute/plan.h"
+#include "tessera/redistribute/plan_ends.h"
 #include "tessera/redistribute/planner.h"
 
 namespace tessera {
@@ -42,29 +42,11 @@ class PlanCache {
  private:
   using PlanPtr = std::shared_ptr<const Plan>;
 
-  // The ends of a plan, compared by value. In the index they are the plan's
-  // own.
-  struct Ends {
-    const Layout* source;
-    const Layout* target;
-
-    friend bool operator==(const Ends& a, const Ends& b) {
-      return *a.source == *b.source && *a.target == *b.target;
-    }
-    template <typename H>
-    friend H AbslHashValue(H h, const Ends& e) {
-      return H::combine(std::move(h), *e.source, *e.target);
-    }
-  };
-  static Ends EndsOf(const Plan& plan) {
-    return {&plan.source(), &plan.target()};
-  }
-
   const Topology topology_;
   const PlanOptions options_;
 
   mutable Mutex mutex_;
-  LruMap<Ends, PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
+  LruMap<internal::PlanEnds, PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tessera

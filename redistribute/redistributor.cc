@@ -9,10 +9,12 @@ namespace tessera {
 
 absl::StatusOr<PreparedPlan*> Redistributor::Prepare(const Layout& source,
                                                      const Layout& target) {
+  if (PreparedPlan* prepared = prepared_.Find({&source, &target})) {
+    return prepared;
+  }
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                            plans_.Get(source, target));
-  const Plan* const key = plan.get();
-  if (PreparedPlan* prepared = prepared_.Find(key)) return prepared;
+  const internal::PlanEnds key = internal::PlanEnds::Of(*plan);
   TESSERA_ASSIGN_OR_RETURN(PreparedPlan prepared,
                            tessera::Prepare(std::move(plan), comms_, stream_));
   return &prepared_.Insert(key, std::move(prepared));

@@ -14,6 +14,7 @@
 #include "tessera/redistribute/execute.h"
 #include "tessera/redistribute/plan.h"
 #include "tessera/redistribute/plan_cache.h"
+#include "tessera/redistribute/plan_ends.h"
 #include "tessera/redistribute/sharded_tensor.h"
 
 namespace tessera {
@@ -68,7 +69,7 @@ class Redistributor {
   PlanCache& plans_;
   CommSet& comms_;
   Stream& stream_;
-  LruMap<const Plan*, PreparedPlan> prepared_;  // which hold the plans
+  LruMap<internal::PlanEnds, PreparedPlan> prepared_;  // which hold the plans
   Buffer workspace_;
 };
 

@@ -110,14 +110,17 @@ int64_t BytesPerRank(const Plan& plan, int64_t moved) {
   return bytes;
 }
 
+// Why nothing on this mesh is to be planned or measured; empty if it is.
+std::string WhyNotOn(const DeviceMesh& mesh) {
+  if (mesh.size() <= kMostRanks && mesh.size() == mesh.end_rank()) return "";
+  return absl::StrCat("sweep: want a mesh of ranks 0 to n-1, n at most ",
+                      kMostRanks, ", found ", mesh.size(), " ranks up to ",
+                      mesh.end_rank() - 1);
+}
+
 // Why this is not to be measured; empty if it is.
 std::string WhyNot(const Plan& plan, const SweepSpec& spec) {
   const DeviceMesh& mesh = plan.source().mesh();
-  if (mesh.size() > kMostRanks || mesh.size() != mesh.end_rank()) {
-    return absl::StrCat("sweep: want a mesh of ranks 0 to n-1, n at most ",
-                        kMostRanks, ", found ", mesh.size(), " ranks up to ",
-                        mesh.end_rank() - 1);
-  }
   const int64_t per_rank =
       BytesPerRank(plan, BytesThatMustMove(plan.source(), plan.target()));
   const auto bytes = CheckedMul(per_rank, mesh.size());
@@ -148,9 +151,11 @@ absl::StatusOr<SweepRow> Measure(const SweepCase& sweep_case,
   SweepRow row = sweep_case.row;
   if (!sweep_case.redistribution.has_value()) return row;
   const Redistribution& r = *sweep_case.redistribution;
+  std::string why_not = WhyNotOn(r.source.mesh());
+  if (!why_not.empty()) return Skip(std::move(row), why_not);
   const auto plan = MakePlan(r.source, r.target, spec.topology);
   if (!plan.ok()) return Skip(std::move(row), plan.status().message());
-  const std::string why_not = WhyNot(*plan, spec);
+  why_not = WhyNot(*plan, spec);
   if (!why_not.empty()) return Skip(std::move(row), why_not);
 
   Describe(*plan, row);

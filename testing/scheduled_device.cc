@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,8 +21,21 @@ constexpr int64_t kGuard = RaceDetector::kGuardBytes;
 
 // ScheduledDevice.
 
-ScheduledDevice::Block::Block(int64_t bytes_in)
-    : bytes(bytes_in), memory(bytes + 2 * kGuard + kAlignment, kPoison) {}
+std::optional<ScheduledDevice::Block> ScheduledDevice::Block::Create(
+    int64_t bytes) {
+  constexpr int64_t kAround = 2 * kGuard + kAlignment;
+  if (bytes > std::numeric_limits<int64_t>::max() - kAround) {
+    return std::nullopt;
+  }
+  Block block;
+  block.bytes = bytes;
+  try {
+    block.memory.resize(bytes + kAround, kPoison);
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+  return block;
+}
 
 std::byte* ScheduledDevice::Block::data() const {
   const auto begin = reinterpret_cast<uintptr_t>(memory.data()) + kGuard;
@@ -53,10 +69,11 @@ absl::StatusOr<std::unique_ptr<Stream>> ScheduledDevice::NewStream(
 
 void* ScheduledDevice::DoAllocate(int64_t bytes, absl::string_view tag,
                                   Stream* first_use) {
-  Block block(bytes);
-  block.tag = std::string(tag);
-  void* const data = block.data();
-  blocks_.emplace(data, std::move(block));  // its memory stays where it is
+  std::optional<Block> block = Block::Create(bytes);
+  if (!block.has_value()) return nullptr;
+  block->tag = std::string(tag);
+  void* const data = block->data();
+  blocks_.emplace(data, *std::move(block));  // its memory stays where it is
   detector_.Allocate(data, bytes, tag);
   if (first_use != nullptr) {
     const MemoryRange writes[] = {{data, bytes}};

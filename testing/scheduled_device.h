@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,12 +57,13 @@ class ScheduledDevice final : public Device {
  private:
   // An allocation between its guards.
   struct Block {
-    explicit Block(int64_t bytes_in);
+    // None where there is no memory.
+    static std::optional<Block> Create(int64_t bytes);
 
     std::byte* data() const;
     bool IsPoison(int64_t begin, int64_t end) const;  // bytes from data()
 
-    int64_t bytes;
+    int64_t bytes = 0;
     bool freed = false;
     std::string tag;
     std::vector<std::byte> memory;

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -56,16 +58,22 @@ std::string CheckNorm(const std::string& text) {
   return CheckPositive("norm", text);
 }
 
-// Leaves `text` in the one form that CLI11 reads as meant: it wraps negative
-// numbers, cuts large ones and takes a leading 0 for octal.
-std::string NormalizeSeed(std::string& text) {
-  uint64_t seed = 0;
-  if (!absl::SimpleAtoi(text, &seed)) {
-    return absl::StrCat("seed is '", text,
-                        "', want a whole number from 0 to 2^64 - 1");
-  }
-  text = absl::StrCat(seed);
-  return {};
+// For CLI::Option::transform: a decimal number; CLI11 alone takes a leading 0
+// for octal.
+template <typename T>
+CLI::Validator WholeNumber(T least, T greatest) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        T number = 0;
+        if (!absl::SimpleAtoi(text, &number) || number < least ||
+            number > greatest) {
+          return absl::StrCat("want a whole number from ", least, " to ",
+                              greatest, ", found '", text, "'");
+        }
+        text = absl::StrCat(number);
+        return {};
+      },
+      "");
 }
 
 // The data-parallel axes, outer before inner, cut from the last to the first.
@@ -211,10 +219,10 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->check(CLI::IsMember(strategies_or_none))
       ->capture_default_str();
   app.add_option("--microbatches", options.microbatches, "Per step")
-      ->check(CLI::Range(1, 1000))
+      ->transform(WholeNumber(1, 1000))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Optimizer steps")
-      ->check(CLI::Range(1, 1000000))
+      ->transform(WholeNumber(1, 1000000))
       ->capture_default_str();
   app.add_option("--optimizer", optimizer,
                  "sgd, adamw, or muon: for matrices, with AdamW for the rest")
@@ -232,7 +240,7 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->check(CheckNorm);
   app.add_option("--chunk-bytes", options.chunk_bytes,
                  "Most bytes of a chunk of the all-reduce along tp [1 GiB]")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->transform(WholeNumber(int64_t{1}, int64_t{1} << 40));
   app.add_option("--zero-grad", zero_grad,
                  "How gradients become zero: release or fill")
       ->check(CLI::IsMember(&zero_names))
@@ -248,16 +256,29 @@ absl::StatusOr<Request> ParseCommandLine(int argc, const char* const* argv) {
       ->check(CLI::IsMember(&backend_names))
       ->capture_default_str();
   app.add_option("--batch", options.batch, "Sequences per rank and microbatch")
-      ->check(CLI::Range(1, 4096))
+      ->transform(WholeNumber(1, 4096))
       ->capture_default_str();
+  // Whether a model can have these sizes is for the model to say.
+  using Limits = std::numeric_limits<int64_t>;
+  const CLI::Validator size = WholeNumber(Limits::min(), Limits::max());
   app.add_option("--context", options.model.context, "Characters a sequence")
+      ->transform(size)
       ->capture_default_str();
-  app.add_option("--width", options.model.width)->capture_default_str();
-  app.add_option("--heads", options.model.heads)->capture_default_str();
-  app.add_option("--layers", options.model.layers)->capture_default_str();
-  app.add_option("--mlp-width", options.model.mlp_width)->capture_default_str();
+  app.add_option("--width", options.model.width)
+      ->transform(size)
+      ->capture_default_str();
+  app.add_option("--heads", options.model.heads)
+      ->transform(size)
+      ->capture_default_str();
+  app.add_option("--layers", options.model.layers)
+      ->transform(size)
+      ->capture_default_str();
+  app.add_option("--mlp-width", options.model.mlp_width)
+      ->transform(size)
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Of weights and batches")
-      ->transform(CLI::Validator(NormalizeSeed, ""))
+      ->transform(
+          WholeNumber(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str();
   app.add_option("--trace", options.trace_path,
                  "File for the last step of all ranks as a trace for "

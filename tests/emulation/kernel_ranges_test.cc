@@ -24,7 +24,7 @@ constexpr int64_t kElements = 37;
 // One element in front of the view, and one behind.
 Operand InTheMiddle(DType dtype, const Shape& shape, const Dims& strides) {
   Operand operand = {dtype, shape, strides, 1, {}};
-  const int64_t span = operand.ViewAt(nullptr).SpanBytes();
+  const int64_t span = operand.ViewFrom(nullptr).SpanBytes();
   operand.memory.resize(span + 2 * SizeOf(dtype));
   return operand;
 }

@@ -52,9 +52,11 @@ struct Operand {
   std::vector<std::byte> memory;
 
   TensorView ViewAt(void* begin) const {
-    return TensorView::Strided(
-               static_cast<std::byte*>(begin) + offset * SizeOf(dtype),
-               TensorMeta::Create(dtype, shape).value(), strides)
+    return ViewFrom(static_cast<std::byte*>(begin) + offset * SizeOf(dtype));
+  }
+  TensorView ViewFrom(void* first) const {
+    return TensorView::Strided(first, TensorMeta::Create(dtype, shape).value(),
+                               strides)
         .value();
   }
   TensorView FlatAt(void* begin) const {
@@ -62,7 +64,7 @@ struct Operand {
         begin, dtype, static_cast<int64_t>(memory.size()) / SizeOf(dtype));
   }
   std::string ToString() const {
-    return absl::StrCat(ViewAt(nullptr).ToString(), " + ", offset);
+    return absl::StrCat(ViewFrom(nullptr).ToString(), " + ", offset);
   }
 };
 
@@ -72,7 +74,7 @@ inline Operand RandomOperand(std::mt19937_64& rng, DType dtype,
                              int64_t offset) {
   constexpr int64_t kBehind = 9;
   Operand operand = {dtype, shape, strides, offset, {}};
-  const int64_t span = operand.ViewAt(nullptr).SpanBytes();
+  const int64_t span = operand.ViewFrom(nullptr).SpanBytes();
   const int64_t n = offset + span / SizeOf(dtype) + kBehind;
   operand.memory.resize(n * SizeOf(dtype));
   VisitDType(dtype, [&]<typename T>() {

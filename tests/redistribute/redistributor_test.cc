@@ -59,6 +59,20 @@ TEST(RedistributorTest, KeepsPlansPrepared) {
   EXPECT_EQ(plans.size(), 1);
 }
 
+TEST(RedistributorTest, KeepsPlansPreparedThatTheCacheHasDropped) {
+  PlanCache plans(Topology::LocalCpu(), 1);
+  const Layout from = ParseLayout("x=2", "f32[3] [S(0)]");
+  const Layout to = from.With("[R]").value();
+  EXPECT_OK(RunLocalRanks(2, [&](LocalRank& self) -> absl::Status {
+    Redistributor redistributor(plans, self.comms, self.stream);
+    TESSERA_ASSIGN_OR_RETURN(PreparedPlan * prepared,
+                             redistributor.Prepare(from, to));
+    TESSERA_RETURN_IF_ERROR(redistributor.Prepare(to, from).status());
+    EXPECT_EQ(redistributor.Prepare(from, to).value(), prepared);
+    return absl::OkStatus();
+  }));
+}
+
 TEST(RedistributorTest, SharesAWorkspaceThatGrows) {
   PlanCache plans(Topology::LocalCpu(), 8);
   for (CpuStreams streams : {CpuStreams::kInline, CpuStreams::kWorker}) {

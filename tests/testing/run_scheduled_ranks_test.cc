@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -376,6 +378,18 @@ TEST(ScheduledMemoryTest, HasALimit) {
                       {.memory_limit_bytes = 100}),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("no memory for 256 bytes of 'grad'")));
+}
+
+// As much as there is on no host.
+TEST(ScheduledMemoryTest, IsRefusedAsOnOtherDevices) {
+  EXPECT_OK(RunScheduledRanks(1, [](ScheduledRank& rank) -> absl::Status {
+    for (int64_t bytes :
+         {int64_t{1} << 46, std::numeric_limits<int64_t>::max()}) {
+      EXPECT_THAT(rank.device.Allocate(bytes, "huge").status(),
+                  StatusIs(absl::StatusCode::kResourceExhausted));
+    }
+    return absl::OkStatus();
+  }));
 }
 
 // --- Streams ---------------------------------------------------------------

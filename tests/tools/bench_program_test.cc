@@ -1,5 +1,6 @@
 // The program tessera-bench, run as users do.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,16 @@ TEST(TesseraBenchTest, PrintsCsv) {
   EXPECT_EQ(result.exit_status, 0);
   EXPECT_THAT(result.output, StartsWith("mesh,tensor,from,to,skipped,"));
   EXPECT_THAT(result.output, HasSubstr("\na=2,f32[4],[P(sum)],[R],,"));
+}
+
+// Thousands of meshes, of which none is planned for.
+TEST(TesseraBenchTest, SkipsWorldsThatAreTooLargeAtOnce) {
+  const ProgramResult result = RunBench(
+      "--world 4096 --factorizations --from P --to R --tensors 4 --csv");
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'),
+            1 + 2048);
+  EXPECT_THAT(result.output, HasSubstr("n at most 256, found 4096 ranks"));
 }
 
 TEST(TesseraBenchTest, HelpHasExamples) {

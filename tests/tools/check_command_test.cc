@@ -153,6 +153,15 @@ TEST_F(CheckCommandTest, ExitsWithTwoForFilesThatItCannotRead) {
             "file or directory\n");
 }
 
+TEST_F(CheckCommandTest, WritesNothingWhereItCannotReadAll) {
+  const ProgramResult result =
+      Check({{"[P(sum), S(0)] -AR(dp)-> [R, S(0)]", "another"}},
+            "no_such.json --update");
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_THAT(result.output, HasSubstr("no_such.json: want a file to read"));
+  EXPECT_EQ(internal::ReadFile(path_).value(), written_);
+}
+
 TEST_F(CheckCommandTest, TheSchemaDescribesTheFormat) {
   const JsonSchema schema(Json::parse(
       internal::ReadFile(DOCS "/golden_plans.schema.json").value()));

@@ -44,8 +44,10 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
       {plan + "--topology moon", "tessera plan: --topology: "},
       {plan + "--topology moon", "h100-ib"},
       {plan + "--dtype f8", "bf16"},
-      {plan + "--alternatives -1", "not in range 0 to 1000"},
+      {plan + "--alternatives -1",
+       "want a whole number from 0 to 1000, found '-1'"},
       {plan + "--alternatives many", "tessera plan: --alternatives: "},
+      {plan + "--alternatives 0x10", "found '0x10'"},
       {plan + "--max-workspace 64MB",
        "tessera plan: --max-workspace: want bytes, as 1000, 512KiB, 64MiB or "
        "2GiB, below 2^63, found '64MB'"},
@@ -71,7 +73,8 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
       {"layout --model none.json --ranks 2",
        "tessera layout: --model: none.json: want a file"},
       {layout + "--ranks 0",
-       "tessera layout: --ranks: Value 0 not in range 1 to 1000000"},
+       "tessera layout: --ranks: want a whole number from 1 to 1000000, "
+       "found '0'"},
       {layout + "--ranks 2 --granularity rows",
        "tessera layout: --granularity: dbuffer: want a granularity of "
        "'element', 'inner-row', 'row' or 'rows:K', found 'rows'"},
@@ -116,7 +119,8 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
       {fsdp + "--topology moon", "tessera simulate: --topology: "},
       {fsdp + "--tokens 0", "tessera simulate: --tokens: "},
       {fsdp + "--microbatches 0",
-       "tessera simulate: --microbatches: Value 0 not in range 1 to 50000"},
+       "tessera simulate: --microbatches: want a whole number from 1 to 50000, "
+       "found '0'"},
       {fsdp + "--microbatches 50000",
        "tessera simulate: simulate: model 'gpt2-124m' has 14 units, which "
        "makes "
@@ -141,6 +145,17 @@ TEST(TesseraProgramTest, ComplainsInOneLineAndSaysWhatIsAllowed) {
         RunProgram("'" TESSERA_PROGRAM "' " + c.arguments + " 2>/dev/null")
             .output,
         "");
+  }
+}
+
+TEST(TesseraProgramTest, ALeadingZeroChangesNoNumber) {
+  const std::string layout =
+      "layout --model gpt2-124m --granularity row --ranks ";
+  const std::string plan = std::string(kPlan) + " --alternatives ";
+  for (const std::string& command : {layout, plan}) {
+    const ProgramResult ten = RunTessera(command + "10");
+    EXPECT_EQ(ten.exit_status, 0) << ten.output;
+    EXPECT_EQ(RunTessera(command + "010").output, ten.output);
   }
 }
 

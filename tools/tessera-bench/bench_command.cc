@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tessera/base/status_macros.h"
 #include "tessera/sweep/report.h"
 #include "tessera/sweep/sweep.h"
+#include "tools/tessera/number_flags.h"
 #include "tools/tessera/values.h"
 
 namespace tessera::tools {
@@ -79,7 +81,8 @@ class BenchCommand {
 };
 
 void BenchCommand::AddFlags(CLI::App& app) {
-  app.add_option("--world", world_, "Number of ranks, with --factorizations");
+  app.add_option("--world", world_, "Number of ranks, with --factorizations")
+      ->transform(WholeNumber(0, std::numeric_limits<int>::max()));
   app.add_flag("--factorizations", factorizations_,
                "All meshes of so many ranks: 8, 2x4, 4x2, 2x2x2 of 8");
   app.add_option("--meshes", meshes_, "Or these: \"8;2x4;dp=2,tp=4\"");
@@ -100,7 +103,7 @@ void BenchCommand::AddFlags(CLI::App& app) {
   app.add_option("--topology", topology_, "Prices: " + TopologyChoices())
       ->capture_default_str();
   app.add_option("--turns", turns_, "Times are medians of so many turns")
-      ->check(CLI::Range(1, 1000))
+      ->transform(WholeNumber(1, 1000))
       ->capture_default_str();
   CLI::Option* const csv = app.add_flag("--csv", csv_, "Print CSV");
   app.add_flag("--json", json_, "Print JSON")->excludes(csv);

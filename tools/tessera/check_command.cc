@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tessera/base/file.h"
@@ -30,11 +31,10 @@ void Accept(const Plan& plan, GoldenPlan& golden) {
   }
 }
 
-// The report on one file, to which it writes if it shall.
+// The report on one file, of these plans, to which it writes if it shall.
 absl::StatusOr<Outcome> CheckFile(const std::string& path,
+                                  const std::vector<GoldenPlan>& golden_plans,
                                   const Topology& topology, bool update) {
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<GoldenPlan> golden_plans,
-                           testing::ReadGoldenPlans(path));
   std::vector<GoldenPlan> accepted = golden_plans;
   Outcome outcome;
   size_t differ = 0;
@@ -77,10 +77,16 @@ void CheckCommand::AddFlags(CLI::App& app) {
 
 absl::StatusOr<Outcome> CheckCommand::Run() const {
   TESSERA_ASSIGN_OR_RETURN(const Topology topology, ParseTopology(topology_));
-  Outcome all;
+  // Nothing is written where one of them cannot be read.
+  std::vector<std::vector<GoldenPlan>> files;
   for (const std::string& path : paths_) {
+    TESSERA_ASSIGN_OR_RETURN(files.emplace_back(),
+                             testing::ReadGoldenPlans(path));
+  }
+  Outcome all;
+  for (size_t i = 0; i < files.size(); ++i) {
     TESSERA_ASSIGN_OR_RETURN(const Outcome outcome,
-                             CheckFile(path, topology, update_));
+                             CheckFile(paths_[i], files[i], topology, update_));
     absl::StrAppend(&all.text, outcome.text);
     all.exit_status = std::max(all.exit_status, outcome.exit_status);
   }

@@ -12,6 +12,7 @@
 #include "tessera/base/status_macros.h"
 #include "tools/tessera/layout_picture.h"
 #include "tools/tessera/layout_report.h"
+#include "tools/tessera/number_flags.h"
 #include "tools/tessera/values.h"
 
 namespace tessera::tools {
@@ -52,7 +53,7 @@ void LayoutCommand::AddFlags(CLI::App& app) {
   app.add_option("--model", model_, ModelChoices())->required();
   app.add_option("--ranks", ranks_, "Parts that each unit is cut into")
       ->required()
-      ->check(CLI::Range(int64_t{1}, kMostRanks));
+      ->transform(WholeNumber(1, kMostRanks));
   app.add_option("--granularity", granularity_,
                  "What is never cut: element, inner-row, row or rows:K")
       ->capture_default_str();

@@ -13,6 +13,7 @@
 #include "tessera/redistribute/alternatives.h"
 #include "tessera/redistribute/plan_json.h"
 #include "tessera/redistribute/planner.h"
+#include "tools/tessera/number_flags.h"
 #include "tools/tessera/picture.h"
 #include "tools/tessera/values.h"
 
@@ -77,7 +78,7 @@ void PlanCommand::AddFlags(CLI::App& app) {
                  "Most bytes between source and target: 64MiB");
   app.add_option("--alternatives", alternatives_,
                  "Print so many other plans, too")
-      ->check(CLI::Range(0, 1000));
+      ->transform(WholeNumber(0, 1000));
   app.add_flag("--json", json_, "Print JSON");
   app.add_option("--svg", svg_path_, "File for a picture of the steps");
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "tessera/base/file.h"
 #include "tessera/base/status_macros.h"
+#include "tools/tessera/number_flags.h"
 #include "tools/tessera/simulate_report.h"
 #include "tools/tessera/values.h"
 
@@ -26,21 +27,6 @@ constexpr double kLeastRate = 0.001;
 constexpr double kGreatestRate = 1'000'000;
 // Of --prefetch and --in-flight.
 constexpr int kMostAhead = 1000;
-
-// Unlike CLI::Range this refuses NaN.
-CLI::Validator Within(double least, double greatest) {
-  const std::string range =
-      absl::StrCat("a number from ", least, " to ", greatest);
-  return CLI::Validator(
-      [=](const std::string& text) -> std::string {
-        double number = 0;
-        const bool is_within = absl::SimpleAtod(text, &number) &&
-                               number >= least && number <= greatest;
-        if (is_within) return "";
-        return absl::StrCat("want ", range, ", found '", text, "'");
-      },
-      range);
-}
 
 std::map<std::string, TrainerOptimizer> OptimizersByName() {
   std::map<std::string, TrainerOptimizer> optimizers;
@@ -72,20 +58,20 @@ void SimulateCommand::AddFlags(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--tokens", tokens_, "Of a rank, in one microbatch")
       ->required()
-      ->check(CLI::Range(int64_t{1}, kMostTokens));
+      ->transform(WholeNumber(1, kMostTokens));
   app.add_option("--microbatches", microbatches_, "In one step")
-      ->check(CLI::Range(1, static_cast<int>(ModelTrainer::kMostForwards)))
+      ->transform(WholeNumber(1, ModelTrainer::kMostForwards))
       ->capture_default_str();
   app.add_option("--optimizer", optimizer_, "Whose state is counted, too")
       ->check(CLI::IsMember(OptimizersByName()))
       ->capture_default_str();
   app.add_option("--prefetch", overlap_.prefetch,
                  "Units whose weights are gathered ahead")
-      ->check(CLI::Range(0, kMostAhead))
+      ->transform(WholeNumber(0, kMostAhead))
       ->capture_default_str();
   app.add_option("--in-flight", overlap_.gradients_in_flight,
                  "Unreduced gradients there may be")
-      ->check(CLI::Range(1, kMostAhead))
+      ->transform(WholeNumber(1, kMostAhead))
       ->capture_default_str();
   app.add_option("--active", active_percent_,
                  "Percent of a unit's parameters that a token passes")

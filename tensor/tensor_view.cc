@@ -77,8 +77,8 @@ TensorView TensorView::Slice(int dim, Interval range) const {
   extents[dim] = range.size();
   TensorView slice = *this;
   slice.meta_ = TensorMeta::Create(dtype(), extents).value();
-  // A view without elements may have no memory to move in.
-  if (slice.num_elements() > 0) {
+  // There may be no memory to move in.
+  if (slice.num_elements() > 0 && data_ != nullptr) {
     slice.data_ = static_cast<std::byte*>(data_) +
                   range.begin * strides_[dim] * SizeOf(dtype());
   }

@@ -407,8 +407,8 @@ TEST_F(WorkerStreamTest, WaitHoldsTheStreamAndNotTheHost) {
 }
 
 TEST_F(WorkerStreamTest, EventPassesBeforeWhatComesBehindIt) {
+  std::latch open(1);  // outlives the stream, on which something awaits it
   const auto stream = New();
-  std::latch open(1);
   EXPECT_OK(stream->Launch({.name = "run"}, Do([] {})));
   const Event event = stream->Record();
   EXPECT_OK(stream->Launch({.name = "hold"}, Do([&open] { open.wait(); })));

@@ -97,6 +97,8 @@ TEST(TensorViewTest, ViewsWithoutElementsAreContiguousAndSpanNothing) {
   EXPECT_TRUE(view.IsContiguous());
   EXPECT_EQ(view.SpanBytes(), 0);
   EXPECT_EQ(view.Slice(1, {2, 4}).data(), nullptr);
+  // Of a simulated rank, say.
+  EXPECT_EQ(TensorView(nullptr, F32({2, 4})).Slice(1, {2, 4}).data(), nullptr);
   EXPECT_EQ(view.Slice(1, {2, 4}).meta(), F32({0, 2}));
   std::vector<float> data = Iota(6);
   const TensorView none = TensorView(data.data(), F32({2, 3})).Slice(1, {3, 3});

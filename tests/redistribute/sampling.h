@@ -10,8 +10,20 @@
 
 namespace tessera::testing {
 
-// Sanitizers slow ranks down too much for every pair of layouts.
+// Sanitizers slow programs down too much for every pair of layouts.
 inline constexpr bool kSampleOnly = kSanitized;
+
+// Takes every case, or one in so many where a sample is to do.
+class Sampler {
+ public:
+  explicit Sampler(int one_in) : one_in_(one_in) {}
+
+  bool Takes() { return !kSampleOnly || seen_++ % one_in_ == 0; }
+
+ private:
+  const int one_in_;
+  int seen_ = 0;
+};
 
 // Random numbers from a seed that failures name. --gtest_shuffle draws others.
 class SeededRandom {

@@ -325,9 +325,9 @@ TEST(CudaStreamTest, IsCapturedWithThoseThatWaitForIt) {
 
 TEST(CudaStreamTest, InACaptureDoesNotWaitForWhatIsOutside) {
   EXPECT_OK(OnOneGpu([](CudaDevice& device) -> absl::Status {
+    bool done = false;  // outlives the stream that asks for it
     TESSERA_ASSIGN_OR_RETURN(const auto captured, device.NewStream("captured"));
     TESSERA_ASSIGN_OR_RETURN(const auto outside, device.NewStream("outside"));
-    bool done = false;
     TESSERA_RETURN_IF_ERROR(outside->Launch({.name = "slow"}, [&] {
       Machine::current()->Enqueue(
           HandleOf(*outside), {.name = "slow", .ready = [&] { return done; }});
